@@ -89,7 +89,12 @@ def test_backup_while_another_process_commits(path: Path, tmp_path: Path) -> Non
         copies = 0
         while copies < 4 or reached[-1] < 4:
             before = reached[-1]
-            made = back_up(path, tmp_path / f"copy-{copies}")
+            try:
+                made = back_up(path, tmp_path / f"copy-{copies}")
+            except MemoryFolderError as error:
+                if "changes faster than it can be copied" not in str(error):
+                    raise
+                continue  # on a busy machine
             assert check_prefix(Memory.open(made.path)) >= before
             copies += 1
         writer.kill()

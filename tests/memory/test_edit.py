@@ -514,3 +514,15 @@ def test_outdated_reader_gets_an_error(path: Path) -> None:
     with pytest.raises(MemoryFolderError, match="open the memory again"):
         old.keys.read(0, 1)
     assert old.refresh().verify() == []
+
+
+def test_nothing_is_appended_beside_a_snapshot(path: Path) -> None:
+    """A restored snapshot keeps changes of journals only."""
+    with Memory.open(path).edit() as edit:
+        edit.keep_snapshot("unpruned")
+        edit.commit()
+    with Memory.open(path).edit() as edit:
+        with pytest.raises(UsageError, match="restored without this segment"):
+            edit.append_segment(sample(1))
+        with pytest.raises(UsageError, match="restored without this segment"):
+            edit.adopt_segment(path)

@@ -125,7 +125,12 @@ def test_strings_in_paths_and_queries(open_client: Client, text: str) -> None:
                 address = address.replace(f"{{{other['name']}}}", value)
                 if other["in"] == "query" and other is not parameter and other["name"] in plain:
                     query += f"&{other['name']}={value}"
-            answer = open_client.send(method, f"{address}?{query}", b"" if method == "POST" else None)
+            try:
+                answer = open_client.send(method, f"{address}?{query}", b"" if method == "POST" else None)
+            except ConnectionResetError:  # the server refuses a long address before it has read all of it
+                assert len(text) > 10_000
+                tried += 1
+                continue
             assert answer.status < 500, (method, path, parameter["name"])
             tried += 1
     assert tried > 10

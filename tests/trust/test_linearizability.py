@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from ibidem.errors import LockedMemoryError
+from ibidem.errors import LockedMemoryError, MemoryFolderError
 from ibidem.memory import Memory, back_up, verify_folder
 
 from .workload import create, pairs
@@ -64,14 +65,20 @@ def read(folder: Path, number: int, stop: Path) -> list[list[object]]:
     done: list[list[object]] = []
     while not stop.exists():
         begin = time.monotonic()
-        if len(done) % 4 == 3:
-            copy = folder.with_name(f"copy-{number}-{len(done)}")
-            memory = Memory.open(back_up(folder, copy).path)
-            found = [pair.id for pair in memory.sentences()]
-            memory = Memory.open(folder)
-        else:
-            memory = Memory.open(folder) if len(done) % 2 else memory.pinned()
-            found = [pair.id for pair in memory.sentences()]
+        try:
+            if len(done) % 4 == 3:
+                copy = folder.with_name(f"copy-{number}-{len(done)}")
+                memory = Memory.open(back_up(folder, copy).path)
+                found = [pair.id for pair in memory.sentences()]
+                memory = Memory.open(folder)
+            else:
+                memory = Memory.open(folder) if len(done) % 2 else memory.pinned()
+                found = [pair.id for pair in memory.sentences()]
+        except MemoryFolderError as error:
+            if not re.search("open the memory again|changes faster than it can be copied", str(error)):
+                raise
+            memory = Memory.open(folder)  # two generations were committed since it was opened
+            continue
         done.append([begin, time.monotonic(), found])
     return done
 

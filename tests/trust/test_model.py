@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -20,6 +21,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from ibidem.errors import UsageError
 from ibidem.memory import Memory, back_up, repair_folder
 
 from .operations import kill_at, observed
@@ -98,6 +100,10 @@ class Comparison(RuleBasedStateMachine):
     def append_segment(self) -> None:
         memory = Memory.open(self.folder)
         if memory.layout.clusters:
+            return
+        if self.snapshot:
+            with pytest.raises(UsageError, match="restored without this segment"):
+                append(self.folder, 0)
             return
         self.number += 1
         append(self.folder, self.number)

@@ -105,9 +105,10 @@ class Edit:
 
         Raises:
             MismatchError: The keys or values do not match the model of the memory.
-            UsageError: The memory stores other arrays of its entries.
+            UsageError: The memory stores other arrays of its entries, or has a snapshot.
         """
         self._check_open()
+        self._check_no_snapshot()
         self._check_fit(data)
         self._dirty = True
         draft = self._draft
@@ -127,8 +128,10 @@ class Edit:
         Raises:
             MismatchError: The segment was made for another model or compactor, or has other arrays or origins.
             DamagedMemoryError: A file of the segment is missing or changed.
+            UsageError: The memory has a snapshot.
         """
         self._check_open()
+        self._check_no_snapshot()
         sealed, draft = open_sealed(folder), self._draft
         stored = draft.artefacts.get(COMPACTOR_ARTEFACT)
         origins = check_sealed(sealed, draft, None if stored is None else stored.sha256, self._memory.path)
@@ -486,6 +489,14 @@ class Edit:
                 f"{identity.name!r} has {identity.dimension}: use that model, or learn a new memory"
             )
         check_vocabulary(data, self._memory)
+
+    def _check_no_snapshot(self) -> None:
+        """Raise UsageError where a restored snapshot, which keeps changes of journals only, would lose a segment."""
+        if self._draft.snapshots:
+            raise UsageError(
+                f"{self._memory.path} has a snapshot ({', '.join(self._draft.snapshots)}), which would be restored "
+                "without this segment: run `ibidem restore` first, or add the pairs with `ibidem add`"
+            )
 
 
 def _remove_workspace(folder: Path) -> None:
