@@ -364,6 +364,7 @@ def test_new_segment_gets_an_unused_name(path: Path) -> None:
         edit.commit()
         edit.restore_snapshot("unpruned")
         edit.commit()
+        edit.forget_snapshot("unpruned")
         edit.append_segment(sample(3))
         memory = edit.commit()
     assert memory.verify() == []

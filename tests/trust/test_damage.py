@@ -11,7 +11,7 @@ import pytest
 from ibidem.errors import DamagedMemoryError, MemoryFolderError
 from ibidem.memory import Memory, back_up, repair_folder, verify_folder
 
-from .workload import IDENTITY, append, make_base, pairs, read_all, record, seal
+from .workload import IDENTITY, make_base, pairs, read_all, record, seal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -59,7 +59,8 @@ def memory(scratch: Path) -> Path:
     folder = make_base(scratch / "mine")
     back_up(folder, scratch / "old")
     seal(folder)
-    append(folder, 8)
+    record(folder, pairs(8, 3))
+    seal(folder)
     record(folder, pairs(9), removed=(4,))
     back_up(folder, scratch / "backup")
     return folder

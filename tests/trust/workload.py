@@ -93,9 +93,11 @@ def record(folder: Path, added: SegmentData | None = None, removed: tuple[int, .
         return writer.record(added, removed)
 
 
-def append(folder: Path, number: int) -> None:
-    """Commit a segment with an artefact, as extraction does."""
+def append(folder: Path, number: int, forgotten: tuple[str, ...] = ()) -> None:
+    """Commit a segment with an artefact, as extraction does, without the snapshots that do not allow it."""
     with Memory.open(folder).edit() as edit:
+        for name in forgotten:
+            edit.forget_snapshot(name)
         edit.append_segment(pairs(number, 3))
         edit.put_artefact("index", "bin", b"index %d" % number * 9, {})
         edit.commit(MOMENT)
@@ -154,7 +156,7 @@ OPERATIONS: dict[str, Callable[[Path], object]] = {
     "remove": lambda folder: record(folder, removed=(first_id(folder),)),
     "replace": lambda folder: record(folder, pairs(21), removed=(first_id(folder),)),
     "seal": seal,
-    "append": lambda folder: append(folder, 22),
+    "append": lambda folder: append(folder, 22, (SNAPSHOT,)),
     "prune": prune,
     "restore": restore,
     "merge": merge,
