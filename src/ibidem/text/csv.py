@@ -27,12 +27,14 @@ _SAMPLE_LINES = 50
 # The first line by which Excel states the delimiter.
 _STATED = re.compile(r"sep=(.)", re.IGNORECASE)
 _QUOTED = re.compile(r'"(?:[^"]|"")*+("?)')
+# A quote opens a cell only at its beginning; within a cell it is text, such as that of inches.
+_QUOTED_CELL = re.compile(rf'(?:^|(?<=[{_DELIMITERS}]))"(?:[^"]|"")*+(?:"|\Z)', re.MULTILINE)
 _IDENTIFIERS = frozenset({"id", "key", "identifier", "context", "schlüssel"})
 
 
 def _choose_delimiter(lines: Sequence[str]) -> str:
     """Return the delimiter that most of the first lines have in the same number, a comma if there is none."""
-    unquoted = re.sub(r'"[^"]*(?:"|\Z)', "", "\n".join(lines))
+    unquoted = _QUOTED_CELL.sub("", "\n".join(lines))
     best = (0, 0, 0)
     for order, delimiter in enumerate(_DELIMITERS):
         counts = Counter(line.count(delimiter) for line in unquoted.split("\n") if delimiter in line)
