@@ -17,7 +17,7 @@ import pytest
 from ibidem.memory import Memory, verify_folder
 
 from .operations import count_operations, kill_at, observed
-from .workload import OPERATIONS, copy, create, digest, held, in_child, make_base, pairs, prune, record, restore, seal
+from .workload import OPERATIONS, copy, create, digest, held, in_child, make_base_of, pairs, prune, record, restore, seal
 
 if TYPE_CHECKING:
     from .conftest import Budget
@@ -30,11 +30,7 @@ STAGES = ("learn", "extract", "compact", "tune", "prune", "restore", "index", "a
 @pytest.mark.parametrize("name", [*OPERATIONS])
 def test_kill_at_file_operations(scratch: Path, budget: Budget, name: str) -> None:
     operation = OPERATIONS[name]
-    base = scratch / "base"
-    if name == "create":
-        base.mkdir()
-    else:
-        make_base(base)
+    base = make_base_of(name, scratch / "base")
     finished = copy(base, scratch / "finished" / "mine")
     steps = count_operations(finished.parent, lambda: operation(finished))
     states = [held(Memory.open(base)) if name != "create" else {}, held(Memory.open(finished))]

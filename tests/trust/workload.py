@@ -165,16 +165,25 @@ OPERATIONS: dict[str, Callable[[Path], object]] = {
 }
 
 
-def make_base(folder: Path) -> Path:
-    """Make a memory with segments, removed pairs, a snapshot and a journal."""
+def make_base(folder: Path, *, snapshot: bool = True) -> Path:
+    """Make a memory with segments, removed pairs, a journal, and a snapshot, which does not allow more segments."""
     create(folder)
     append(folder, 1)
     append(folder, 2)
     record(folder, pairs(3, 2), removed=(0,))
-    prune(folder)
+    if snapshot:
+        prune(folder)
     record(folder, pairs(4), removed=(2,))
     record(folder, pairs(5))
     return folder
+
+
+def make_base_of(name: str, folder: Path) -> Path:
+    """Make the memory from which an operation starts."""
+    if name == "create":
+        folder.mkdir()
+        return folder
+    return make_base(folder, snapshot=name != "append")
 
 
 def copy(folder: Path, target: Path) -> Path:
