@@ -36,6 +36,8 @@ def translated(text: str) -> str:
         ('de,en\neins,\nzwei,two\n"drei, vier",""\n', 'de,en\neins,EINS\nzwei,two\n"drei, vier","DREI, VIER"\n'),
         ("key\tGerman\tEnglish\tnote\na\teins\t\tbleibt\n", "key\tGerman\tEnglish\tnote\na\teins\tEINS\tbleibt\n"),
         ('"zwei\nzeilen",x', '"ZWEI\nZEILEN",X'),
+        ("sep=;\r\nein, zwei;drei\r\n", 'sep=;\r\n"EIN, ZWEI";DREI\r\n'),
+        ('ein 24";a\nein 27";b, c\n', '"EIN 24""";A\n"EIN 27""";"B, C"\n'),
     ],
 )
 def test_documents(text: str, expected: str) -> None:

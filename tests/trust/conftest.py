@@ -67,9 +67,9 @@ class Budget:
             yield number
 
     def chosen(self, total: int, count: int) -> list[int]:
-        """Return `count` times the scale of the numbers below `total`, or all of them, chosen at random."""
+        """Return `count` times the scale of the numbers below `total`, or all of them, in random order."""
         wanted = min(total, max(1, round(count * self.scale)))
-        return sorted(self.random.sample(range(total), wanted))
+        return self.random.sample(range(total), wanted)
 
     @staticmethod
     def count(name: str, number: int = 1) -> None:

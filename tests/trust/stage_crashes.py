@@ -1,9 +1,11 @@
 """Kills the stages of learning at file operations and at random moments, and runs them again: the same bytes result.
 
 The script loads a tiny model once, and forks a process for every stage that is killed, repeated or checked. Its last
-line of output is a JSON object with the number of kills of each stage and the failures.
+line of output is a JSON object with the number of kills and the failures of each stage.
 
-    python stage_crashes.py MODEL CORPUS SCRATCH STAGE SEED KILLS SECONDS
+    python stage_crashes.py MODEL CORPUS SCRATCH STAGES SEED KILLS SECONDS
+
+STAGES are names with commas between them; KILLS and SECONDS are those of each.
 """
 
 from __future__ import annotations
@@ -194,29 +196,38 @@ def check(stages: Stages, name: str, folder: Path) -> None:
     assert digest_folder(folder) == stages.digests[name], "another result than without the kill"
 
 
+def kill_often(stages: Stages, name: str, scratch: Path, seed: str, kills: int, seconds: float) -> dict[str, Any]:
+    """Kill a stage until the kills or the seconds are used up, and return their number and the failures."""
+    if name not in stages.finished:
+        stages.finish(name)
+    random = Random(f"{name} {seed}")
+    end = time.monotonic() + (seconds or 1e9)
+    count = 0
+    failures: list[str] = []
+    for _ in range(kills):
+        if time.monotonic() > end or len(failures) > 5:
+            break
+        folder = stages.start(name, scratch / "killed" / "mine")
+        moment = kill(stages, name, folder, random)
+        count += bool(moment)
+        if in_child(lambda folder=folder: check(stages, name, folder)):  # type: ignore[misc]
+            failures.append(f"{name}, killed at {moment or 'no moment'}")
+            shutil.copytree(folder, scratch / f"failure-{name}-{len(failures)}", dirs_exist_ok=True)
+        shutil.rmtree(folder.parent, ignore_errors=True)
+    return {"kills": count, "failures": failures, "operations": stages.operations[name]}
+
+
 def main() -> None:
-    model_folder, corpus, scratch, name, seed, kills, seconds = sys.argv[1:]
+    model_folder, corpus, scratch, names, seed, kills, seconds = sys.argv[1:]
     torch.set_num_threads(1)  # no thread pool may exist when the process forks
     model = load_model(model_folder, device="cpu")
     assert model.fingerprint
     assert model.tokenizer_fingerprint
     stages = Stages(model_folder, model, Path(corpus), Path(scratch))
-    stages.finish(name)
-    random = Random(f"{name} {seed}")
-    end = time.monotonic() + (float(seconds) or 1e9)
-    count = 0
-    failures: list[str] = []
-    for _ in range(int(kills)):
-        if time.monotonic() > end or len(failures) > 5:
-            break
-        folder = stages.start(name, Path(scratch) / "killed" / "mine")
-        moment = kill(stages, name, folder, random)
-        count += bool(moment)
-        if in_child(lambda folder=folder: check(stages, name, folder)):  # type: ignore[misc]
-            failures.append(f"{name}, killed at {moment or 'no moment'}")
-            shutil.copytree(folder, Path(scratch) / f"failure-{len(failures)}", dirs_exist_ok=True)
-        shutil.rmtree(folder.parent, ignore_errors=True)
-    print(json.dumps({"kills": count, "failures": failures, "operations": stages.operations[name]}))
+    reports = {
+        name: kill_often(stages, name, Path(scratch), seed, int(kills), float(seconds)) for name in names.split(",")
+    }
+    print(json.dumps(reports))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import pytest
 from ibidem.errors import DamagedMemoryError, MemoryFolderError
 from ibidem.memory import Memory, back_up, repair_folder, verify_folder
 
-from .workload import IDENTITY, make_base, pairs, read_all, record, seal
+from .workload import IDENTITY, append, make_base, pairs, prune, read_all, record, seal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -56,11 +56,11 @@ DAMAGES: dict[str, Callable[[bytes, Random], bytes | None]] = {
 @pytest.fixture
 def memory(scratch: Path) -> Path:
     """A memory with several generations behind it, and a backup of an earlier one beside it."""
-    folder = make_base(scratch / "mine")
+    folder = make_base(scratch / "mine", snapshot=False)
     back_up(folder, scratch / "old")
     seal(folder)
-    record(folder, pairs(8, 3))
-    seal(folder)
+    append(folder, 8)
+    prune(folder)
     record(folder, pairs(9), removed=(4,))
     back_up(folder, scratch / "backup")
     return folder

@@ -11,21 +11,7 @@ from ibidem.memory import Memory, back_up, verify_folder
 
 from .operations import Operation, kill_at, observed
 from .power import Disk
-from .workload import (
-    OPERATIONS,
-    append,
-    copy,
-    create,
-    held,
-    in_child,
-    make_base,
-    merge,
-    pairs,
-    prune,
-    record,
-    restore,
-    seal,
-)
+from .workload import OPERATIONS, copy, create, held, in_child, make_base, merge, pairs, prune, record, restore, seal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +27,7 @@ LIFE: list[Callable[[Path], object]] = [
     lambda folder: record(folder, pairs(2), removed=(0,)),
     seal,
     lambda folder: record(folder, pairs(3)),
-    lambda folder: append(folder, 22),
+    OPERATIONS["append"],
     lambda folder: record(folder, pairs(4), removed=(2,)),
     prune,
     lambda folder: record(folder, pairs(5)),

@@ -93,11 +93,9 @@ def record(folder: Path, added: SegmentData | None = None, removed: tuple[int, .
         return writer.record(added, removed)
 
 
-def append(folder: Path, number: int, forgotten: tuple[str, ...] = ()) -> None:
-    """Commit a segment with an artefact, as extraction does, without the snapshots that do not allow it."""
+def append(folder: Path, number: int) -> None:
+    """Commit a segment with an artefact, as extraction does."""
     with Memory.open(folder).edit() as edit:
-        for name in forgotten:
-            edit.forget_snapshot(name)
         edit.append_segment(pairs(number, 3))
         edit.put_artefact("index", "bin", b"index %d" % number * 9, {})
         edit.commit(MOMENT)
@@ -156,7 +154,7 @@ OPERATIONS: dict[str, Callable[[Path], object]] = {
     "remove": lambda folder: record(folder, removed=(first_id(folder),)),
     "replace": lambda folder: record(folder, pairs(21), removed=(first_id(folder),)),
     "seal": seal,
-    "append": lambda folder: append(folder, 22, (SNAPSHOT,)),
+    "append": lambda folder: append(folder, 22),
     "prune": prune,
     "restore": restore,
     "merge": merge,
@@ -167,16 +165,25 @@ OPERATIONS: dict[str, Callable[[Path], object]] = {
 }
 
 
-def make_base(folder: Path) -> Path:
-    """Make a memory with segments, removed pairs, a snapshot and a journal."""
+def make_base(folder: Path, *, snapshot: bool = True) -> Path:
+    """Make a memory with segments, removed pairs, a journal, and a snapshot, which does not allow more segments."""
     create(folder)
     append(folder, 1)
     append(folder, 2)
     record(folder, pairs(3, 2), removed=(0,))
-    prune(folder)
+    if snapshot:
+        prune(folder)
     record(folder, pairs(4), removed=(2,))
     record(folder, pairs(5))
     return folder
+
+
+def make_base_of(name: str, folder: Path) -> Path:
+    """Make the memory from which an operation starts."""
+    if name == "create":
+        folder.mkdir()
+        return folder
+    return make_base(folder, snapshot=name != "append")
 
 
 def copy(folder: Path, target: Path) -> Path:

@@ -25,14 +25,16 @@ if TYPE_CHECKING:
 _DELIMITERS = ",;\t|"
 _SAMPLE_LINES = 50
 # The first line by which Excel states the delimiter.
-_STATED = re.compile(r"sep=(.)", re.IGNORECASE)
+_STATED = re.compile(r'sep=([^"\r\n])\r?\Z', re.IGNORECASE)
 _QUOTED = re.compile(r'"(?:[^"]|"")*+("?)')
+# A quote opens a cell only at its beginning; within a cell it is text, such as that of inches.
+_QUOTED_CELL = re.compile(rf'(?:^|(?<=[{_DELIMITERS}]))"(?:[^"]|"")*+(?:"|\Z)', re.MULTILINE)
 _IDENTIFIERS = frozenset({"id", "key", "identifier", "context", "schlüssel"})
 
 
 def _choose_delimiter(lines: Sequence[str]) -> str:
     """Return the delimiter that most of the first lines have in the same number, a comma if there is none."""
-    unquoted = re.sub(r'"[^"]*(?:"|\Z)', "", "\n".join(lines))
+    unquoted = _QUOTED_CELL.sub("", "\n".join(lines))
     best = (0, 0, 0)
     for order, delimiter in enumerate(_DELIMITERS):
         counts = Counter(line.count(delimiter) for line in unquoted.split("\n") if delimiter in line)
@@ -93,7 +95,8 @@ def read_csv_document(data: bytes, name: str, languages: Languages) -> Document:
     """Read a CSV file as a document.
 
     If the first row names the columns of both languages, empty cells of the target column are filled. If not, the text
-    of each cell is replaced by its translation, except in columns named `id`, `key` or `context`.
+    of each cell is replaced by its translation, except in columns named `id`, `key` or `context`. A first line `sep=;`
+    states the delimiter and stays.
 
     Args:
         data: The file, in UTF-8, or UTF-16 with a byte order mark.
@@ -104,11 +107,13 @@ def read_csv_document(data: bytes, name: str, languages: Languages) -> Document:
         TextError: If a quote is not closed, or the file is not in UTF-8.
     """
     file = TextFile(data, name)
-    delimiter = _choose_delimiter(file.text.split("\n", _SAMPLE_LINES)[:_SAMPLE_LINES])
+    sample = file.text.split("\n", _SAMPLE_LINES)[:_SAMPLE_LINES]
+    stated = _STATED.match(sample[0])
+    delimiter = stated[1] if stated else _choose_delimiter(sample)
     builder = ReplacementBuilder(name=name)
     columns = None
     skipped: set[int] = set()
-    for number, row in enumerate(_scan(file, delimiter)):
+    for number, row in enumerate(_scan(file, delimiter, len(sample[0]) + 1 if stated else 0)):
         if number == 0:
             columns = find_columns([cell.text for cell in row], languages)
             skipped = {at for at, cell in enumerate(row) if cell.text.strip().lower() in _IDENTIFIERS}
@@ -118,29 +123,29 @@ def read_csv_document(data: bytes, name: str, languages: Languages) -> Document:
             for at, cell in enumerate(row):
                 if at not in skipped:
                     span, line = file.span(cell.start, cell.end), file.line_of(cell.start)
-                    builder.replace(data, span, (cell.text,), line, _encoder(file, cell.quoted))
+                    builder.replace(data, span, (cell.text,), line, _encoder(file, cell.quoted, delimiter))
         elif max(columns) < len(row):
             source, target = row[columns.source], row[columns.target]
             segment = builder.add((source.text,), file.line_of(source.start), target=target.text)
             span = file.span(target.start, target.end)
-            builder.set_text(segment, None, _encoder(file, target.quoted or source.quoted))
+            builder.set_text(segment, None, _encoder(file, target.quoted or source.quoted, delimiter))
             builder.edits.append(Edit(*span, (segment,), (segment,)))
     return builder.build_replaced(name, "CSV", data)
 
 
-def _encoder(file: TextFile, quoted: bool) -> Callable[[Pieces], bytes]:
+def _encoder(file: TextFile, quoted: bool, delimiter: str) -> Callable[[Pieces], bytes]:
     def encode(pieces: Pieces) -> bytes:
         text = plain_text(pieces)
         # Any delimiter in a cell without quotes may be taken for that of the file.
-        needed = any(character in text for character in f'{_DELIMITERS}"\n\r')
+        needed = any(character in text for character in f'{_DELIMITERS}{delimiter}"\n\r')
         return file.encode('"' + text.replace('"', '""') + '"' if quoted or needed else text)
 
     return encode
 
 
-def _scan(file: TextFile, delimiter: str) -> Iterator[list[_Cell]]:
-    """Yield the cells of each row."""
-    text, place = file.text, 0
+def _scan(file: TextFile, delimiter: str, place: int) -> Iterator[list[_Cell]]:
+    """Yield the cells of each row from a place on."""
+    text = file.text
     plain = re.compile(f"[^{re.escape(delimiter)}\r\n]*")
     row: list[_Cell] = []
     while place < len(text) or row:
