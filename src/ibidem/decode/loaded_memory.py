@@ -1,6 +1,6 @@
 """Memories loaded for decoding: each with its index, its combiner and the weight that the user gave it.
 
-A loaded memory follows its folder: pairs that any process adds or removes there count from the next batch on. Added
+A loaded memory follows its folder: pairs that any process adds or removes there count from the next `refresh` on. Added
 entries are searched with all others and weighted by the same combiner. If that combiner was tuned before they were
 added, those at a very small distance are weighted once more on top, by a `DistanceDecayCombiner`: a corrected sentence
 is then translated as it was corrected, whatever older entries there are.
