@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import shutil
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +14,8 @@ from ibidem.errors import UsageError
 from ibidem.memory import Memory
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ibidem.model import BaseModel
 
 TEXT = " Die Datei fehlt.  Bitte warten.\n\nHallo"

@@ -22,9 +22,9 @@ import torch
 from ibidem.combine import (
     BANDWIDTH,
     SHORT_BANDWIDTH,
+    DeviceSourceProjection,
     DistanceDecayCombiner,
     EntryTable,
-    SourceProjection,
     load_combiner,
     load_entry_table,
     load_general_combiner,
@@ -230,7 +230,7 @@ class GrowingTable:
         self._generation = 0
         self._entries = self._pairs = 0
         self._buffers: tuple[Tensor, ...] = ()
-        self._projection: SourceProjection | None = None
+        self._projection: DeviceSourceProjection | None = None
 
     def update(self, memory: Memory) -> None:
         """Set the table to the entries of this state of the memory.
