@@ -108,7 +108,7 @@ void Beams::record_candidates(const int64_t* tokens, const float* base_log_probs
   recorded_log_probs_.assign(base_log_probs, base_log_probs + count);
 }
 
-// A candidate may have been replaced after it was recorded, such as by a forced end.
+// A candidate may have been replaced after it was recorded.
 float Beams::base_log_prob(int64_t candidate, int64_t token, float log_prob) const {
   const bool known = !recorded_tokens_.empty() && recorded_tokens_[candidate] == token;
   return known ? recorded_log_probs_[candidate] : log_prob;
@@ -155,11 +155,13 @@ void Beams::extend(const Sentence& sentence, const float* log_probs, const int64
   auto total = [&](int64_t place) { return sentence.scores[place / width] + log_probs[place]; };
   find_highest(beam * width, std::min(2 * beam, beam * width), total, best_);
   extensions_.clear();
+  // A forced end is certain, whatever the base model predicts.
+  const bool forced = last && rules_.force_end != 0;
   for (const Ranked& one : best_) {
     const int64_t token = tokens[one.place];
     const float log_prob = log_probs[one.place];
     extensions_.push_back({one.score, one.place / width, token, last || token == rules_.eos, log_prob,
-                           base_log_prob(first + one.place, token, log_prob)});
+                           forced ? log_prob : base_log_prob(first + one.place, token, log_prob)});
   }
 }
 

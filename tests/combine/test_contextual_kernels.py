@@ -8,9 +8,9 @@ import torch
 from ibidem.combine import (
     ContextualCombiner,
     ContextualNetwork,
+    DeviceSourceProjection,
     EntryTable,
     NeighbourContext,
-    SourceProjection,
     Sources,
     StepContext,
 )
@@ -77,7 +77,9 @@ def test_what_is_known_about_neighbours(
     _, values, entries = draw_neighbours(k, vocabulary)
     sentences = torch.randint(9, (ENTRIES,), generator=generator, dtype=torch.int32)
     vectors = torch.randint(-127, 128, (9, size), generator=generator, dtype=torch.int8)
-    projection = SourceProjection(torch.zeros(12, device=DEVICE), torch.randn(12, size, generator=generator).to(DEVICE))
+    projection = DeviceSourceProjection(
+        torch.zeros(12, device=DEVICE), torch.randn(12, size, generator=generator).to(DEVICE)
+    )
     log_probs = -torch.rand(ENTRIES, generator=generator).half()
     table = EntryTable(values.flatten(), *(part.to(DEVICE) for part in (log_probs, sentences, vectors)), projection)
     sources = Sources(torch.randn(4, 12, generator=generator).to(DEVICE))

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+import shutil
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 from ibidem.decode import BaseScorer, RecordedTranslations, SearchSettings, Translator, translate_and_assess
 from ibidem.errors import UsageError
+from ibidem.memory import Memory
 
 if TYPE_CHECKING:
-    from ibidem.memory import Memory
+    from pathlib import Path
+
     from ibidem.model import BaseModel
 
 TEXT = " Die Datei fehlt.  Bitte warten.\n\nHallo"
@@ -97,3 +101,27 @@ def test_warnings_are_passed_on(translator: Translator) -> None:
     translate_and_assess(translator, texts, warn=lambda *one: found.append(one))
     translator.translate(texts, warn=lambda *one: expected.append(one))
     assert found == expected
+
+
+def test_a_memory_that_is_pruned_between_two_batches(tiny: BaseModel, learnt: Memory, tmp_path: Path) -> None:
+    """The evidence of the first batch refers to entries that have other numbers afterwards."""
+    memory = Memory.open(shutil.copytree(learnt.path, tmp_path / "memory"))
+    settings = SearchSettings(beam=2, max_length_extra=12)
+    translator = Translator(tiny, memory, settings=settings, batch_size=1)
+    texts = [pair.source for _, pair in zip(range(4), memory.sentences(), strict=False)]
+    before = translate_and_assess(translator, texts)
+    steps = 0
+
+    def prune_later() -> None:
+        nonlocal steps
+        steps += 1
+        if steps == 30:
+            with memory.edit() as edit:
+                edit.keep_entries(np.arange(memory.entries) % 7 == 0)
+                edit.remove_index()
+                edit.commit()
+
+    assert translate_and_assess(translator, texts, check=prune_later) == before
+    assert steps > 30
+    translator.refresh()
+    assert translator.memories[0].entries < memory.entries

@@ -224,6 +224,26 @@ def test_pairs_are_added_and_removed_while_an_index_is_built(
     torch.testing.assert_close(found.distances, exact.distances, atol=1e-3, rtol=1e-3)
 
 
+def test_an_index_of_another_space_is_not_used(
+    tiny: BaseModel, memory: Path, step: States, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pruning, during which another thread opens the index of the memory as it was before."""
+    translator = Translator(tiny, memory, combiner=BY_HAND)
+    loaded = translator.loaded_memories[0]
+    opened = loaded._open_base
+
+    def disturbed(state: Memory) -> Any:
+        base = opened(state)
+        monkeypatch.setattr(loaded, "_open_base", opened)
+        prune_memory(Memory.open(memory), PruneSettings(rate=0.5, strategy="random"))
+        translator.refresh()
+        return base
+
+    monkeypatch.setattr(loaded, "_open_base", disturbed)
+    loaded.reload()
+    check_against_new(translator, memory, step, combiner=BY_HAND)
+
+
 def test_another_space_is_loaded_again(tiny: BaseModel, memory: Path, step: States) -> None:
     translator = Translator(tiny, memory, combiner=BY_HAND)
     MemoryWriter(memory, tiny).add_pair("Ein neuer Satz", "A new sentence")

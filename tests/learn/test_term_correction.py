@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from ibidem import MemoryWriter, Translator
+from ibidem.cli.memories import print_summary
 from ibidem.compact import GENERAL_COMPACTOR, is_general
 from ibidem.decode import MemoryScorer, OverlayScorer, loaded_memory
 from ibidem.learn import extract
@@ -60,7 +61,7 @@ def test_a_corrected_term_changes_other_sentences(shipped: BaseModel, tmp_path: 
 
 
 def test_a_new_memory_is_in_the_general_space(
-    shipped: BaseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shipped: BaseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Keys are compact from the first pair on; the general combiner weights them once there are many."""
     writer = MemoryWriter(tmp_path / "memory", shipped)
@@ -69,6 +70,8 @@ def test_a_new_memory_is_in_the_general_space(
     assert translator.translate(["Der Mandant wurde gelöscht."]) == ["The tenant was deleted."]
     assert isinstance(translator.loaded_memories[0].scorer, MemoryScorer)
     assert is_general(writer.memory, shipped)
+    print_summary(writer.memory, json=False)
+    assert "general: pca, from dimensions 512" in capsys.readouterr().out
     monkeypatch.setattr(loaded_memory, "EXACT_BELOW", 1)
     memory = writer.memory.sealed()
     assert (memory.layout.keys, memory.layout.compact) == (False, 96)

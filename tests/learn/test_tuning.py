@@ -92,6 +92,16 @@ def test_both_combiners_are_stored_as_they_were_chosen(memory: Memory, dev: Corp
     assert isinstance(load_combiner(tuned), ContextualCombiner)
 
 
+def test_tuning_without_a_contextual_combiner_removes_an_older_one(
+    memory: Memory, dev: Corpus, tiny: BaseModel
+) -> None:
+    assert isinstance(load_combiner(memory), ContextualCombiner)
+    untrained = ContextualSettings(updates=0)
+    tuned = tune(memory, tiny, dev, settings=TuneSettings(k=4, metak=QUICK, contextual=untrained))
+    assert isinstance(load_combiner(tuned), AdaptiveCombiner)
+    assert tuned.manifest.stages["tune"].get("contextual") is None
+
+
 def test_few_sampled_pairs_change_the_general_combiner_little(
     memory: Memory, tiny: BaseModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,11 +10,11 @@ from ibidem.combine import (
     AdaptiveCombiner,
     ContextualCombiner,
     ContextualNetwork,
+    DeviceSourceProjection,
     DistanceDecayCombiner,
     EntryTable,
     FixedCombiner,
     MetaK,
-    SourceProjection,
     Sources,
     StepContext,
 )
@@ -62,7 +62,7 @@ def make_table() -> EntryTable:
         -3 * torch.rand(ENTRIES),
         torch.randint(0, 50, (ENTRIES,), dtype=torch.int32),
         vectors,
-        SourceProjection(torch.randn(20), torch.randn(20, 12)),
+        DeviceSourceProjection(torch.randn(20), torch.randn(20, 12)),
     )
 
 

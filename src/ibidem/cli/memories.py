@@ -245,10 +245,16 @@ def print_summary(memory: Memory, *, json: bool) -> None:
     if "index" in memory.manifest.stages and "index" not in memory.manifest.artefacts:
         rows.append(("index", describe_value(memory.manifest.stages["index"]["description"])))
     rows += [
-        (_NAMES.get(name, name.replace("_", " ")), describe_artefact(record.info))
+        (_NAMES.get(name, name.replace("_", " ")), _origin(memory, name) + describe_artefact(record.info))
         for name, record in memory.manifest.artefacts.items()
     ]
     print_table(str(memory.path), rows, ("memory", ""))
+
+
+def _origin(memory: Memory, artefact: str) -> str:
+    """Return what is said first of an artefact: that the compactor is the general one of the model."""
+    given = artefact == "compactor" and memory.manifest.stages.get("compact", {}).get("given")
+    return "general: " if given == "general" else ""
 
 
 def _in_journal(memory: Memory) -> str:

@@ -183,8 +183,8 @@ class ContextualCombiner:
         return Weights(weights[:, 0].clamp_min(1e-12), weights[:, 1:])
 
 
-class SourceProjection(NamedTuple):
-    """The map from the mean encoder state of a source to its small vector.
+class DeviceSourceProjection(NamedTuple):
+    """A `memory.SourceProjection` on the device of the search, for the sources that are translated.
 
     Attributes:
         mean: What is subtracted first, [d].
@@ -216,7 +216,7 @@ class EntryTable:
     log_probs: Tensor | None = None
     sentences: Tensor | None = None
     source_vectors: Tensor | None = None
-    projection: SourceProjection | None = None
+    projection: DeviceSourceProjection | None = None
 
     def __len__(self) -> int:
         return len(self.values)
@@ -231,9 +231,9 @@ class Sources:
 
     def __init__(self, means: Tensor) -> None:
         self.means = means
-        self._vectors: dict[int, tuple[SourceProjection, Tensor]] = {}
+        self._vectors: dict[int, tuple[DeviceSourceProjection, Tensor]] = {}
 
-    def vectors(self, projection: SourceProjection) -> Tensor:
+    def vectors(self, projection: DeviceSourceProjection) -> Tensor:
         """Return the vectors of all sources by a projection, [n, m]."""
         known = self._vectors.get(id(projection))
         if known is None or known[0] is not projection:

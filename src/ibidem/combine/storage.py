@@ -16,8 +16,8 @@ from ibidem.combine.contextual import (
     ROW_FEATURES,
     ContextualCombiner,
     ContextualNetwork,
+    DeviceSourceProjection,
     EntryTable,
-    SourceProjection,
 )
 from ibidem.errors import DamagedMemoryError, ModelError, UsageError
 from ibidem.memory import (
@@ -247,7 +247,7 @@ def load_entry_table(memory: Memory, device: torch.device) -> EntryTable:
         torch.from_numpy(memory.log_probs().astype(np.float32)).to(device),
         torch.from_numpy(memory.sentence_of_entries()[: memory.entries]).to(device),
         torch.from_numpy(memory.source_vectors()[: memory.pairs].copy()).to(device),
-        SourceProjection(
+        DeviceSourceProjection(
             torch.from_numpy(projection.mean).to(device), torch.from_numpy(projection.projection).to(device)
         ),
     )

@@ -297,7 +297,12 @@ def force_evidence(
         The evidence for the tokens of each hypothesis.
     """
     parts = [_Part(source, hypothesis) for source, hypothesis in found]
-    return [_to_evidence(rows) for rows in _force(model, scorer, parts, _FORCED_TOGETHER, check or never_stop)]
+    rows = _force(model, scorer, parts, _FORCED_TOGETHER, check or never_stop)
+    evidence = [_to_evidence(rows_of) for rows_of in rows]
+    for (_, hypothesis), one in zip(found, evidence, strict=True):
+        if hypothesis.cut and model.forces_eos:  # the end is certain, whatever the model predicts
+            one.log_probs[-1] = one.base_log_probs[-1] = 0
+    return evidence
 
 
 def _to_evidence(rows: _Rows) -> Evidence:
@@ -305,7 +310,7 @@ def _to_evidence(rows: _Rows) -> Evidence:
     weights = retrieved.weights
     if not retrieved.values.shape[1]:
         log_probs, nothing = _to_numpy(base), np.zeros(len(base), np.float32)
-        return Evidence(log_probs, log_probs, nothing, nothing + np.inf, np.full(len(base), -1))
+        return Evidence(log_probs, log_probs.copy(), nothing, nothing + np.inf, np.full(len(base), -1))
     agreeing = (weights.neighbours * (retrieved.values == rows.values[:, None])).sum(dim=1)
     nearest = retrieved.distances.argmin(dim=1, keepdim=True)
     entries = retrieved.entries.gather(1, nearest).squeeze(1)

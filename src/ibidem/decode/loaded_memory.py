@@ -1,6 +1,6 @@
 """Memories loaded for decoding: each with its index, its combiner and the weight that the user gave it.
 
-A loaded memory follows its folder: pairs that any process adds or removes there count from the next batch on. Added
+A loaded memory follows its folder: pairs that any process adds or removes there count from the next `refresh` on. Added
 entries are searched with all others and weighted by the same combiner. If that combiner was tuned before they were
 added, those at a very small distance are weighted once more on top, by a `DistanceDecayCombiner`: a corrected sentence
 is then translated as it was corrected, whatever older entries there are.
@@ -22,9 +22,9 @@ import torch
 from ibidem.combine import (
     BANDWIDTH,
     SHORT_BANDWIDTH,
+    DeviceSourceProjection,
     DistanceDecayCombiner,
     EntryTable,
-    SourceProjection,
     load_combiner,
     load_entry_table,
     load_general_combiner,
@@ -230,7 +230,7 @@ class GrowingTable:
         self._generation = 0
         self._entries = self._pairs = 0
         self._buffers: tuple[Tensor, ...] = ()
-        self._projection: SourceProjection | None = None
+        self._projection: DeviceSourceProjection | None = None
 
     def update(self, memory: Memory) -> None:
         """Set the table to the entries of this state of the memory.

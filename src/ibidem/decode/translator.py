@@ -92,7 +92,7 @@ class Work:
 class Translator:
     """Translates with a base model and any number of memories.
 
-    The translator follows its memories: pairs that any thread or process adds or removes count from the next batch on.
+    The translator follows its memories: pairs that any thread or process adds or removes count from the next call on.
     Only one thread may translate; an `ibidem.MemoryWriter` adds and removes pairs in others.
 
     Args:
@@ -223,7 +223,7 @@ class Translator:
         return [loaded.memory for loaded in self.loaded_memories]
 
     def refresh(self) -> None:
-        """Load what was added to the memories or removed from them; every batch begins with it."""
+        """Load what was added to the memories or removed from them; `split` and `search` begin with it."""
         changed = [loaded.refresh() for loaded in self.loaded_memories]
         if any(changed):
             self._scorer = self._combine([loaded.scorer for loaded in self.loaded_memories])
@@ -579,14 +579,16 @@ class Translator:
         """Search in batches of similar length; the results are in the order of the sources."""
         started = time.perf_counter()
         order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
+        if scorer is None:
+            # Not before every batch: the evidence of all hypotheses refers to the entries of one state of the memories.
+            self.refresh()
+        used = scorer or self.scorer
         results: list[list[Hypothesis]] = [[] for _ in sources]
         for first in range(0, len(order), self.batch_size):
             rows = order[first : first + self.batch_size]
             forced = None if prefixes is None else [prefixes[i] for i in rows]
-            if scorer is None:
-                self.refresh()
             with noted_missing() as missing:
-                found = self._searcher([sources[i] for i in rows], settings, scorer or self.scorer, forced, check)
+                found = self._searcher([sources[i] for i in rows], settings, used, forced, check)
             for i, hypotheses in zip(rows, found, strict=True):
                 results[i] = mark_missing(hypotheses, missing)
                 self.work.tokens += len(hypotheses[0].tokens) + 1

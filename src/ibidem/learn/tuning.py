@@ -415,9 +415,11 @@ def _store(
         edit.set_fitted(memory)
         for name, combiner in combiners.items():
             edit.put_artefact(name, combiner.extension, combiner.payload, combiner.summary)
+        if CONTEXTUAL_COMBINER_ARTEFACT not in combiners:
+            edit.remove_artefact(CONTEXTUAL_COMBINER_ARTEFACT)  # it was trained on another dev set or index
         if confidence is not None:
             edit.put_artefact(CONFIDENCE_ARTEFACT, "json", confidence.store(), confidence.info)
-        elif CONFIDENCE_ARTEFACT in memory.manifest.artefacts:
+        else:
             edit.remove_artefact(CONFIDENCE_ARTEFACT)  # it was fitted with other combiners
         summaries = {name.removeprefix("combiner_"): combiner.summary for name, combiner in combiners.items()}
         edit.set_stage("tune", {**report, **summaries})

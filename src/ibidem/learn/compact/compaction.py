@@ -37,6 +37,7 @@ from ibidem.memory import (
     check_complete,
     check_identity,
 )
+from ibidem.model import GENERAL_FOLDER
 from ibidem.progress import Progress, silent
 from ibidem.retrieve import ArrayKeys
 
@@ -255,7 +256,7 @@ class GivenCompactor:
     Attributes:
         compactor: The compactor.
         coding: The codes of its compact keys.
-        name: Name of the file.
+        name: Name of the file; "general" for the general compactor of the base model.
         payload: The bytes that a memory stores.
         sha256: Digest of the file.
     """
@@ -292,7 +293,8 @@ def read_given(path: Path, model: str, fingerprint: str) -> GivenCompactor:
         )
     coding = KeyCoding.read(content)
     payload = store_compactor(compactor, {"model": model, "model_fingerprint": fingerprint}, coding)
-    return GivenCompactor(compactor, coding, path.name, payload, hashlib.sha256(content).hexdigest())
+    name = GENERAL_FOLDER if (path.parent.name, path.name) == (GENERAL_FOLDER, GENERAL_COMPACTOR) else path.name
+    return GivenCompactor(compactor, coding, name, payload, hashlib.sha256(content).hexdigest())
 
 
 def read_stored(payload: bytes) -> tuple[Compactor, KeyCoding]:
