@@ -296,7 +296,8 @@ def test_a_disconnect_removes_waiting_work(translator: Translator) -> None:
 
 
 def test_a_full_queue_responds_at_once(translator: Translator) -> None:
-    limits = replace(OPEN.limits, queue_characters=100)
+    """A client may fill half of it."""
+    limits = replace(OPEN.limits, queue_characters=200)
     with served(translator, replace(OPEN, limits=limits)) as (client, service):
         free = hold_decoder(service)
         waiting = [threading.Thread(target=client.post, args=("/translate", TEXT)) for _ in range(2)]

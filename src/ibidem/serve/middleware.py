@@ -54,9 +54,11 @@ _READY = "/ready"
 _PUBLIC_PATHS = {_HEALTH, _READY, "/languages", "/frontend/settings", "/openapi.json", *page.PATHS}
 # The page has many small files, and a supervisor must reach /health on a busy server too.
 _UNLIMITED_PATHS = {_HEALTH, _READY, *page.PATHS}
-# Requests of one client whose body is still arriving may take this fraction of the limit `concurrency`: 1 / 8.
+# Fractions of the limit `concurrency` that requests of one client may take: 1 / 2 for all of them, 1 / 8 for those whose
+# body is still arriving.
+_CLIENT_DIVISOR = 2
 _INCOMING_DIVISOR = 8
-_INCOMING_WAIT_SECONDS = 1.0
+_WAIT_SECONDS = 1.0
 
 
 class Middleware:
@@ -74,7 +76,8 @@ class Middleware:
         self._settings = settings
         self._authenticator = authenticator
         self._metrics = metrics
-        self._incoming = IncomingBodies(max(1, settings.limits.concurrency // _INCOMING_DIVISOR))
+        self._shares = ClientPlaces(max(1, settings.limits.concurrency // _CLIENT_DIVISOR))
+        self._incoming = ClientPlaces(max(1, settings.limits.concurrency // _INCOMING_DIVISOR))
         self._active = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -124,22 +127,30 @@ class Middleware:
     async def _call_app(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Call the application within the limits on active requests and on incoming bodies.
 
-        A request that waits for other bodies of its client is not active yet, so that it does not block other clients.
+        A request that waits for others of its client is not active yet, so that it does not block other clients.
         """
-        if not _has_body(scope):
-            with self._count_active(scope):
-                await self._app(scope, receive, send)
+        if scope["path"] in (_HEALTH, _READY):
+            await self._app(scope, receive, send)
             return
-        incoming = await self._incoming.acquire(self._authenticator.identify(Request(scope)))
+        client = self._authenticator.identify(Request(scope))
+        share = await self._shares.acquire(client)
         try:
-            with self._count_active(scope):
-                await self._app(scope, incoming.wrap(receive), send)
+            if not _has_body(scope):
+                with self._count_active():
+                    await self._app(scope, receive, send)
+                return
+            incoming = await self._incoming.acquire(client)
+            try:
+                with self._count_active():
+                    await self._app(scope, incoming.wrap(receive), send)
+            finally:
+                incoming.release()
         finally:
-            incoming.release()
+            share.release()
 
     @contextmanager
-    def _count_active(self, scope: Scope) -> Iterator[None]:
-        if self._active >= self._settings.limits.concurrency and scope["path"] not in (_HEALTH, _READY):
+    def _count_active(self) -> Iterator[None]:
+        if self._active >= self._settings.limits.concurrency:
             raise HttpError(503, "Too many requests at once: try again.", retry_after=1)
         self._active += 1
         try:
@@ -154,25 +165,25 @@ class Middleware:
         return origin in self._settings.origins or _is_own_origin(origin, host)
 
 
-class IncomingBodies:
-    """Limits the bodies of one client that arrive at the same time.
+class ClientPlaces:
+    """Limits the requests of one client that are active, or whose body arrives, at the same time.
 
     A further request waits for some time before it fails. Clients that send many requests in parallel often send
     headers and bodies in separate packets, and would otherwise fail although each body takes milliseconds.
 
     Args:
-        most: Bodies of one client.
+        most: Places of one client.
         seconds: Seconds that a further request waits.
     """
 
-    def __init__(self, most: int, seconds: float = _INCOMING_WAIT_SECONDS) -> None:
+    def __init__(self, most: int, seconds: float = _WAIT_SECONDS) -> None:
         self._most = most
         self._seconds = seconds
         self._semaphores: dict[Hashable, asyncio.Semaphore] = {}
         self._requests: Counter[Hashable] = Counter()
 
-    async def acquire(self, client: Hashable) -> IncomingBody:
-        """Reserve a place for a body, which `IncomingBody.release` frees.
+    async def acquire(self, client: Hashable) -> ClientPlace:
+        """Reserve a place, which `ClientPlace.release` frees.
 
         Args:
             client: Identifies the client, see `Authenticator.identify`.
@@ -189,7 +200,7 @@ class IncomingBodies:
             if not isinstance(error, TimeoutError):
                 raise
             raise HttpError(503, "Too many requests at once: try again.", retry_after=1) from None
-        return IncomingBody(self, client)
+        return ClientPlace(self, client)
 
     def release(self, client: Hashable) -> None:
         """Free a place.
@@ -206,16 +217,16 @@ class IncomingBodies:
             del self._requests[client], self._semaphores[client]
 
 
-class IncomingBody:
-    """The place of one request's body among the incoming bodies.
+class ClientPlace:
+    """The place of one request among those of its client.
 
     Args:
-        bodies: The limit that the place belongs to.
+        places: The limit that the place belongs to.
         client: The client that the place is reserved for.
     """
 
-    def __init__(self, bodies: IncomingBodies, client: Hashable) -> None:
-        self._bodies = bodies
+    def __init__(self, places: ClientPlaces, client: Hashable) -> None:
+        self._places = places
         self._client = client
         self._released = False
 
@@ -238,7 +249,7 @@ class IncomingBody:
         """Free the place; further calls have no effect."""
         if not self._released:
             self._released = True
-            self._bodies.release(self._client)
+            self._places.release(self._client)
 
 
 def _is_public(scope: Scope) -> bool:

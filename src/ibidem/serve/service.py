@@ -28,7 +28,7 @@ from ibidem.serve.request import Model, choose_memories, choose_pair, parse_fiel
 from ibidem.serve.text_translation import TextTranslation, fill_all
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
     from concurrent.futures import Future
 
     from starlette.requests import Request
@@ -435,7 +435,8 @@ class Service:
             layouts = self.engine.split(texts, options, splitting)
         else:
             layouts = await self.run_in_thread(self.engine.split, texts, options, splitting)
-        found = await cancel_on_disconnect(request, asyncio.wrap_future(self._submit(options, layouts)))
+        submitted = self._submit(options, layouts, client=self._client_of(request))
+        found = await cancel_on_disconnect(request, asyncio.wrap_future(submitted))
         near = await self.run_in_thread(self._find_matches, options, layouts, found, matches) if matches else None
         return fill_all(layouts, found, min_confidence, near)
 
@@ -546,13 +547,14 @@ class Service:
         ignored = frozenset(map(str.lower, ignored_tags))
         self._check_lines(sum(count_blocks(text, ignored) for text in texts))
         deadline = time.monotonic() + self.limits.request_seconds
+        client = self._client_of(request)
         futures: list[Future[list[PieceTranslation]]] = []
         ended = threading.Event()
         missing: set[int] = set()
 
         def translate_lines(lines: list[str]) -> list[str]:
             layouts = self.engine.split(lines, options, splitting)
-            futures.append(self._submit(options, layouts, deadline))
+            futures.append(self._submit(options, layouts, deadline, client))
             if ended.is_set():  # the request ended before this future could be cancelled with the others
                 futures[-1].cancel()
             made = fill_all(layouts, futures[-1].result())
@@ -591,10 +593,18 @@ class Service:
         if count > self.limits.lines:
             raise HttpError(400, f"Invalid request: {count:,} lines are more than {self.limits.lines:,}")
 
+    def _client_of(self, request: Request) -> Hashable:
+        """Identify the client of a request by its key, which may be in the body, or else by its address."""
+        return request.state.owner or self.authenticator.identify(request)
+
     def _submit(
-        self, options: RequestOptions, layouts: Sequence[TextLayout], deadline: float | None = None
+        self,
+        options: RequestOptions,
+        layouts: Sequence[TextLayout],
+        deadline: float | None = None,
+        client: Hashable = None,
     ) -> Future[list[PieceTranslation]]:
         """Queue the pieces of texts."""
         pieces = [piece for layout in layouts for piece in layout.pieces]
         sizes = [len(piece.ids) for piece in pieces]
-        return self.batcher.submit(options, [piece.text for piece in pieces], sizes, deadline)
+        return self.batcher.submit(options, [piece.text for piece in pieces], sizes, deadline, client)
