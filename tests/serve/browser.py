@@ -141,8 +141,8 @@ class Page:
 
     def touch(self, element: Any) -> None:
         """Touch the centre of an element with a finger, with all events of a real touch."""
-        script = "const box = arguments[0].getBoundingClientRect(); return [box.x + box.width / 2, box.y + box.height / 2]"
-        x, y = self.run(script, element)
+        box = self.run("return arguments[0].getBoundingClientRect()", element)
+        x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
         for kind, points in (("touchStart", [{"x": x, "y": y}]), ("touchEnd", [])):
             self.driver.execute_cdp_cmd("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
 

@@ -54,8 +54,8 @@ _READY = "/ready"
 _PUBLIC_PATHS = {_HEALTH, _READY, "/languages", "/frontend/settings", "/openapi.json", *page.PATHS}
 # The page has many small files, and a supervisor must reach /health on a busy server too.
 _UNLIMITED_PATHS = {_HEALTH, _READY, *page.PATHS}
-# Fractions of the limit `concurrency` that requests of one client may take: 1 / 2 for all of them, 1 / 8 for those whose
-# body is still arriving.
+# Fractions of the limit `concurrency` that requests of one client may take: 1 / 2 for all of them, 1 / 8 for those
+# whose body is still arriving.
 _CLIENT_DIVISOR = 2
 _INCOMING_DIVISOR = 8
 _WAIT_SECONDS = 1.0
