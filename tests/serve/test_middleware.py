@@ -16,8 +16,8 @@ import pytest
 
 from ibidem.errors import UsageError
 from ibidem.serve import Limits, ServeSettings, make_service, running
+from ibidem.serve.client_places import ClientPlaces
 from ibidem.serve.http_error import HttpError
-from ibidem.serve.middleware import ClientPlaces
 
 from .conftest import OPEN, TEXT, Client, hold_decoder, served, wait_until
 
