@@ -286,6 +286,27 @@ def test_a_full_queue_refuses_at_once_with_retry_after(batcher: Batcher[str], de
     assert batcher.submit("a", ["w" * 2000]).result(10), "an empty queue accepts one request of any size"
 
 
+def test_one_client_fills_half_of_the_queue(batcher: Batcher[str], decoder: Decoder) -> None:
+    keep_busy(batcher, decoder)
+    batcher.submit("a", ["w" * 400], client="one")
+    with pytest.raises(BusyError):
+        batcher.submit("a", ["w" * 200], client="one")
+    batcher.submit("a", ["w" * 100], client="one")
+    batcher.submit("a", ["w" * 500], client="another")
+    with pytest.raises(BusyError):
+        batcher.submit("a", ["w"], client="third")
+
+
+def test_many_requests_of_one_client_do_not_delay_another(batcher: Batcher[str], decoder: Decoder) -> None:
+    keep_busy(batcher, decoder)
+    many = [batcher.submit("a", ["equal"], client="one") for _ in range(40)]
+    other = batcher.submit("a", ["other"], client="another")
+    decoder.free.set()
+    assert other.result(10) == ["a OTHER"]
+    assert [future.result(10) for future in many] == [["a EQUAL"]] * 40
+    assert "other" in [line for _, lines in decoder.batches[:5] for line in lines]
+
+
 def test_short_lines_count_for_the_minimum(batcher: Batcher[str], decoder: Decoder) -> None:
     keep_busy(batcher, decoder)
     batcher.submit("a", ["w"] * 60)

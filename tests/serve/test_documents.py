@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import tempfile
+import threading
 import time
 import urllib.request
 import zipfile
@@ -14,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ibidem.serve import Limits, ServeSettings
+from ibidem.serve import Limits, ServeSettings, Service
 from ibidem.serve import documents as documents_module
+from ibidem.serve.text_translation import TextTranslation
 
 from .conftest import OPEN, Client, served
 
@@ -231,6 +233,34 @@ def test_limits(translator: Translator, folder: Path) -> None:
         assert client.send("POST", "/documents?file=a.txt", b"Datei").status == 202
         assert len(list(folder.iterdir())) == 1
     assert list(folder.iterdir()) == []
+
+
+def test_documents_of_one_key_leave_room_for_others(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both for the translation, of which a key has two at a time, and for the storage, of which it has half."""
+    free = threading.Event()
+
+    def translate(_: object, lines: list[str], __: object) -> list[TextTranslation]:
+        free.wait(20)
+        return [TextTranslation(line, []) for line in lines]
+
+    monkeypatch.setattr(Service, "translate_lines", lambda _, *given: translate(*given))
+    settings = replace(OPEN, keys_required=True, limits=replace(OPEN.limits, documents=8))
+    with served(translator, settings, "one", "two") as (client, _):
+        first, second = ({"Authorization": f"Bearer {key}"} for key in ("one", "two"))
+        many = [client.send("POST", "/documents?file=a.txt", b"Datei", **first).json["id"] for _ in range(4)]
+        assert client.send("POST", "/documents?file=a.txt", b"Datei", **first).status == 503
+        other = client.send("POST", "/documents?file=a.txt", b"Datei", **second).json["id"]
+        states = [client.get(f"/documents/{id}", **first).json["state"] for id in many]
+        assert states == ["running", "running", "queued", "queued"]
+        assert client.get(f"/documents/{other}", **second).json["state"] == "running"
+        assert client.send("DELETE", f"/documents/{many.pop()}", **first).json["state"] == "cancelled"
+        free.set()
+        for id in many:
+            assert wait_for(client, id, **first)["state"] == "done"
+        many.append(client.send("POST", "/documents?file=a.txt", b"Datei", **first).json["id"])
+        assert client.get(f"/documents/{many[0]}/file", **first).status == 200
+        assert client.send("POST", "/documents?file=a.txt", b"Datei", **first).status == 202
+        assert client.get(f"/documents/{many[0]}/file", **first).status == 404, "what was downloaded makes room"
 
 
 def test_old_documents_are_removed_without_a_request(translator: Translator, folder: Path) -> None:

@@ -95,6 +95,24 @@ def test_all_body_types(client: Client, translator: Translator) -> None:
     address = "/translate?source=de-DE&target=EN&q=Datei%20%C3%B6ffnen"
     assert client.get(address).json == {"translatedText": expected, "translation": expected}
     assert client.get(address.replace("q=", "text=")).json["translation"] == expected
+    wrong = client.form("/translate?source=fr", {"q": TEXTS[0], "target": "en"})
+    assert "fr is not supported" in wrong.json["error"], "a form may have a part of its fields in the query"
+
+
+def test_options_of_get_are_honoured_or_refused(client: Client) -> None:
+    address = "/translate?source=de&target=en&q=%3Cb%3EDatei%3C/b%3E"
+    body = {"q": "<b>Datei</b>", **PAIR, "format": "html", "memories": []}
+    expected = client.post("/translate", body).json["translatedText"]
+    assert client.get(f"{address}&format=html&memories=none").json["translatedText"] == expected
+    for wrong in ("format=pdf", "alternatives=2", "explain=true", "matches=1", "glossary=x", "q=b", "q=%ff"):
+        assert client.get(f"{address}&{wrong}").status in (400, 404), wrong
+
+
+def test_forms_that_are_not_utf8_are_refused(client: Client) -> None:
+    """A text in Latin-1 would be translated with replacement characters."""
+    kind = "application/x-www-form-urlencoded"
+    assert client.send("POST", "/translate", b"q=gel%F6scht&target=en", Content_Type=kind).status == 400
+    assert client.send("POST", "/translate?q=gel%F6scht&target=en").status == 400
 
 
 def test_requests_of_weblate_and_omegat(client: Client, translator: Translator) -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from ibidem.memory import Memory
 from ibidem.serve import Key, KeyStore, hash_key, make_service, running
 from ibidem.serve.http_error import HttpError
+from ibidem.serve.jobs import Job
 from ibidem.serve.memory_store import check_name
 
 from .conftest import GERMAN, OPEN, WANTED, Client, make_translator, wait_until
@@ -172,11 +173,13 @@ def test_rights_of_keys(tiny: Any, store: Path, tmp_path: Path) -> None:
     keys = {"anna": "write", "bob": "write", "carl": "read", "root": "admin"}
     known = KeyStore([Key(hash_key(key), scope) for key, scope in keys.items()])
     settings = replace(OPEN, memories=store, keys_required=True, audit=tmp_path / "audit")
-    with running(make_service(make_translator(tiny, None), settings, known)) as url:
+    service = make_service(make_translator(tiny, None), settings, known)
+    with running(service) as url:
         anna, bob, carl, root = (Client(url, {"Authorization": f"Bearer {key}"}) for key in keys)
         assert carl.post("/memories", {"name": "x"}).status == 403
         assert carl.get("/memories").json["creates"] is False
         assert anna.post("/memories", {"name": "own", "others": "none"}).status == 201
+        service.jobs._jobs["import"] = job = Job("import", "own", "a.tsv")
         pairs = {"pairs": [{"source": GERMAN, "target": WANTED}]}
         assert anna.post("/memories/own/pairs", pairs).status == 200
         assert names(bob) == names(carl) == []
@@ -193,13 +196,20 @@ def test_rights_of_keys(tiny: Any, store: Path, tmp_path: Path) -> None:
             bob.get("/memories/own/export"),
             bob.send("POST", "/memories/own/import?file=a.tsv", b"a\tb\n"),
             bob.send("DELETE", "/memories/own/pairs", json.dumps({"ids": [0]}).encode()),
+            bob.get("/jobs/import"),
+            bob.send("DELETE", "/jobs/import"),
         ):
             assert answer.status == 404, "not even the name is told"
+        assert anna.get("/jobs/import").status == 200
+        job.state = "done"
 
         assert change(anna, "own", others="read").status == 200
         assert translate(bob, "own") == WANTED
         assert bob.get("/memories").json["memories"][0]["rights"] == "read"
         assert bob.get("/memories/own/export").status == 200
+        job.state = "running"
+        assert bob.send("DELETE", "/jobs/import").status == 403, "it may read the memory only"
+        job.state = "done"
         assert carl.get("/memories/own/export").status == 403
         assert bob.post("/memories/own/pairs", pairs).status == 403
         assert change(bob, "own", others="write").status == 403

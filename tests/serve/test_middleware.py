@@ -16,8 +16,8 @@ import pytest
 
 from ibidem.errors import UsageError
 from ibidem.serve import Limits, ServeSettings, make_service, running
+from ibidem.serve.client_places import ClientPlaces
 from ibidem.serve.http_error import HttpError
-from ibidem.serve.middleware import IncomingBodies
 
 from .conftest import OPEN, TEXT, Client, hold_decoder, served, wait_until
 
@@ -113,19 +113,29 @@ def test_allowed_origin_can_read_errors(translator: Translator) -> None:
 
 
 def test_too_many_concurrent_requests(translator: Translator) -> None:
-    limits = replace(OPEN.limits, concurrency=2)
-    with served(translator, replace(OPEN, limits=limits)) as (client, service):
+    """One client may have half of all active requests, so that others are answered."""
+    limits = replace(OPEN.limits, concurrency=4)
+    settings = replace(OPEN, limits=limits, keys_required=True)
+    with served(translator, settings, "a", "b", "c") as (client, service), ExitStack() as stack:
+        first, second, third = ({"Authorization": f"Bearer {key}"} for key in "abc")
         free = hold_decoder(service)
-        waiting = [threading.Thread(target=client.post, args=("/translate", TEXT)) for _ in range(2)]
-        for thread in waiting:
-            thread.start()
-        wait_until(lambda: service.batcher.waiting_characters == 80)
-        refused = client.post("/translate", TEXT)
-        assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+        stack.callback(free.set)
+
+        def send(number: int, **headers: str) -> None:
+            waiting = threading.Thread(target=client.post, args=("/translate", TEXT), kwargs=headers)
+            waiting.start()
+            stack.callback(waiting.join)
+            stack.callback(free.set)
+            wait_until(lambda: service.batcher.waiting_characters == number * 40)
+
+        send(1, **first)
+        send(2, **first)
+        refused = client.post("/translate", TEXT, **first)
+        assert (refused.status, refused.headers["retry-after"]) == (503, "1"), "the half of this client"
+        send(3, **second)
+        send(4, **second)
+        assert client.get("/languages", **third).status == 503, "all requests"
         assert client.get("/health").status == 200
-        free.set()
-        for thread in waiting:
-            thread.join()
 
 
 @pytest.mark.parametrize("origin", ["http://[", "http://]", "", "null", "http://", "//"])
@@ -188,7 +198,7 @@ def test_parallel_requests_of_one_client_are_answered(address: tuple[str, int]) 
 
 
 def test_places_are_released_and_idle_clients_removed() -> None:
-    arrivals = IncomingBodies(1, seconds=0.01)
+    arrivals = ClientPlaces(1, seconds=0.01)
 
     async def run() -> None:
         arrival = await arrivals.acquire("one")

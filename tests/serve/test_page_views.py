@@ -298,8 +298,9 @@ def test_a_phone(driver: Any, url: str) -> None:
         page.paste(LONG)
         assert not [one for one in page.all("kbd") if one.is_displayed()], "no keys are named"
         word = page.all("#translation .word")[-2]
-        page.run("arguments[0].scrollIntoView({block: 'center'})", word)
-        page.run("window.scrollTo(0, 0); arguments[0].click()", word)
+        page.run("arguments[0].scrollIntoView({block: 'end'})", word)
+        page.touch(word)
+        page.wait(lambda: word.get_attribute("aria-pressed"), "the pinned word")
         assert page.is_in_view(page["evidence-title"])
         assert word.rect["y"] + word.rect["height"] <= page["evidence"].rect["y"], "the evidence does not cover it"
         small = """

@@ -6,7 +6,7 @@ import json
 import socket
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ibidem.decode import SearchSettings, Translator
-from ibidem.memory import Memory
+from ibidem.memory import Memory, SearchResult
 from ibidem.model.fast_marian import FastMarianDecoding
 from ibidem.model.native_engine import NativeDecoding
 from ibidem.serve import Limits, ServeSettings, Service, make_service, running, server
@@ -296,7 +296,8 @@ def test_a_disconnect_removes_waiting_work(translator: Translator) -> None:
 
 
 def test_a_full_queue_responds_at_once(translator: Translator) -> None:
-    limits = replace(OPEN.limits, queue_characters=100)
+    """A client may fill half of it."""
+    limits = replace(OPEN.limits, queue_characters=200)
     with served(translator, replace(OPEN, limits=limits)) as (client, service):
         free = hold_decoder(service)
         waiting = [threading.Thread(target=client.post, args=("/translate", TEXT)) for _ in range(2)]
@@ -313,3 +314,26 @@ def test_a_full_queue_responds_at_once(translator: Translator) -> None:
         for thread in waiting:
             thread.join()
         assert client.post("/translate", TEXT).status == 200
+
+
+def test_slow_requests_of_one_client_delay_no_other(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as exports of a large memory, which take minutes."""
+    free, started = threading.Event(), threading.Semaphore(0)
+
+    def search(*_: object) -> SearchResult:
+        started.release()
+        free.wait(20)
+        return SearchResult([], 0, True)
+
+    monkeypatch.setattr("ibidem.serve.routes.memories.search_memory", search)
+    with served(translator, replace(OPEN, keys_required=True), "a", "b") as (client, service), ExitStack() as stack:
+        name = next(iter(service.engine.memories))
+        first, second = ({"Authorization": f"Bearer {key}"} for key in "ab")
+        for number, headers in enumerate([first] * 12 + [second]):
+            sent = threading.Thread(target=client.get, args=(f"/memories/{name}/search?q=a",), kwargs=headers)
+            sent.start()
+            stack.callback(sent.join)
+            stack.callback(free.set)
+            if number in (0, 1, 12):
+                assert started.acquire(timeout=10), "the second client does not wait for the first"
+        assert client.post("/translate", {**TEXT, "memories": [name]}, **first).status == 200

@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from ibidem.errors import UsageError
-from ibidem.serve.http_error import HttpError
+from ibidem.serve.http_error import HttpError, InvalidKeyError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
@@ -332,7 +332,7 @@ class Authenticator:
             return
         key = self._find(given)
         if key is None:
-            raise HttpError(403, "Invalid API key")
+            raise InvalidKeyError("Invalid API key")
         if not key.covers(scope):
             raise HttpError(403, f"This API key has the scope {key.scope}, and this request needs {scope}.")
 
@@ -365,8 +365,8 @@ class Authenticator:
             raise HttpError(403, f"This API key has the scope {key.scope}, and this request needs {scope}.")
         if self.required and key is None:
             if outside or body_key:
-                raise HttpError(403, "Invalid API key")
-            raise HttpError(403, "An API key is required: get one from the operator of this server.")
+                raise InvalidKeyError("Invalid API key")
+            raise InvalidKeyError("An API key is required: get one from the operator of this server.")
         return _owner(key)
 
     def check_scope(self, request: Request, scope: str) -> None:

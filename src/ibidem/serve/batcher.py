@@ -17,7 +17,7 @@ import logging
 import math
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
 from functools import partial
@@ -92,6 +92,7 @@ class PendingRequest(Generic[Result]):
         start_deadline: Time by which decoding must start, by the monotonic clock.
         deadline: Time by which all lines must be decoded.
         waiting: Numbers of the lines that are not part of a batch yet.
+        client: Identifies the client; None if its share of the queue is not limited.
         results: Results by line number.
         skipped: Batches in a row that have no line of this request.
     """
@@ -103,6 +104,7 @@ class PendingRequest(Generic[Result]):
     start_deadline: float
     deadline: float
     waiting: list[int]
+    client: Hashable = None
     results: dict[int, Result] = field(default_factory=dict)
     skipped: int = 0
 
@@ -244,6 +246,7 @@ class Batcher(Generic[Result]):
         lines: Sequence[str],
         sizes: Sequence[int] | None = None,
         deadline: float | None = None,
+        client: Hashable = None,
     ) -> Future[list[Result]]:
         """Queue lines for decoding.
 
@@ -255,12 +258,13 @@ class Batcher(Generic[Result]):
             lines: Lines to decode; without any, the future is complete.
             sizes: Tokens of each line, [lines]; its characters if None.
             deadline: Time by which the result is needed, by the monotonic clock; from `request_seconds` if None.
+            client: Identifies the client, whose lines may fill half of the queue; None for no such limit.
 
         Returns:
             A future of the results in the order of the lines.
 
         Raises:
-            BusyError: The queue is full.
+            BusyError: The queue, or the client's half of it, is full.
             ClosingError: `close` was called.
         """
         future: Future[list[Result]] = Future()
@@ -276,14 +280,15 @@ class Batcher(Generic[Result]):
             start_deadline=now + self._settings.wait_seconds,
             deadline=now + self._settings.request_seconds if deadline is None else deadline,
             waiting=list(range(len(lines))),
+            client=client,
         )
         characters = self._count_characters(lines)
         with self._changed:
             if self._closing:
                 raise ClosingError
-            if not self._has_room(characters):
+            if not self._has_room(characters, client):
                 self._drop_finished()
-                if not self._has_room(characters):
+                if not self._has_room(characters, client):
                     raise BusyError(self._estimate_wait())
             self._requests.append(request)
             self._waiting_characters += characters
@@ -325,9 +330,25 @@ class Batcher(Generic[Result]):
                 self._running = []
             self._last_step = None
 
-    def _has_room(self, characters: int) -> bool:
-        """Check the size of the queue; an empty queue accepts one request of any size."""
-        return not self._waiting_characters or self._waiting_characters + characters <= self._settings.queue_characters
+    def _has_room(self, characters: int, client: Hashable) -> bool:
+        """Check the size of the queue, and of its part that one client fills.
+
+        An empty queue accepts one request of any size, and a client without waiting lines one that the queue has room
+        for.
+        """
+        if not self._waiting_characters:
+            return True
+        most = self._settings.queue_characters
+        if self._waiting_characters + characters > most:
+            return False
+        if client is None or self._waiting_characters + characters <= most // 2:
+            return True
+        own = sum(
+            self._count_characters([request.lines[number] for number in request.waiting])
+            for request in self._requests
+            if request.client == client
+        )
+        return not own or own + characters <= most // 2
 
     def _wait_for_more(self) -> None:
         """Pause while further requests keep arriving."""
@@ -363,8 +384,14 @@ class Batcher(Generic[Result]):
             return batch
 
     def _candidates(self, requests: Sequence[PendingRequest[Result]]) -> Iterator[_Line]:
-        """Yield waiting lines for some batches, one of each request in turn."""
+        """Yield waiting lines for some batches, one of each request in turn, the first request of each client first."""
         most = self._settings.size * _CANDIDATE_BATCHES
+        counts: Counter[Hashable] = Counter()
+        ranks: dict[PendingRequest[Result], int] = {}
+        for request in requests:
+            ranks[request] = counts[request.client]
+            counts[request.client] += 1
+        requests = sorted(requests, key=ranks.__getitem__)
         rounds = zip_longest(*([_Line(request, number) for number in request.waiting[:most]] for request in requests))
         return islice((line for lines in rounds for line in lines if line is not None), most)
 

@@ -7,7 +7,7 @@ import logging
 import secrets
 import shutil
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ibidem.serve")
 
-_WORKERS = 2
+_WORKERS = 8
+_OWNER_WORKERS = 2
 _SWEEP_SECONDS = 10.0
 _MAX_MESSAGE = 1_000
 _MAX_FAILURES = 200
@@ -64,6 +65,7 @@ class DocumentJob:
         failures: The segments without a translation, each with its place and the reason.
         confidence: The mean confidence of the translated segments; None if it is unknown.
         cancelled: Whether the job has to stop.
+        delivered: Whether the translation was downloaded; it is removed first if there is no room.
         finished: Time at which the job ended, by the monotonic clock.
         ended: Completed when the job ends.
     """
@@ -83,6 +85,7 @@ class DocumentJob:
     failures: list[dict[str, Any]] = field(default_factory=list)
     confidence: float | None = None
     cancelled: bool = False
+    delivered: bool = False
     finished: float | None = None
     ended: Future[None] = field(default_factory=Future)
 
@@ -132,6 +135,8 @@ class Documents:
         self._languages = languages
         self._limits = limits
         self._jobs: OrderedDict[str, DocumentJob] = OrderedDict()
+        self._queue: list[DocumentJob] = []
+        self._running: Counter[str] = Counter()
         self._incoming_bytes = 0
         self._lock = threading.Lock()
         self._closed = threading.Event()
@@ -210,12 +215,12 @@ class Documents:
             raise HttpError(400, f"Invalid request: file format not supported; known are {known}")
         tokens = secrets.token_urlsafe(24), secrets.token_urlsafe(24)
         job = DocumentJob(*tokens, owner, path.name, format, options, path.parent, min_confidence)
-        try:
-            self._workers.submit(self._run, job)
-        except RuntimeError:  # the pool was shut down
-            raise ClosingError from None
         with self._lock:
+            if self._closed.is_set():
+                raise ClosingError
             self._jobs[job.id] = job
+            self._queue.append(job)
+            self._start_queued()
             if self._sweeper is None:
                 self._sweeper = threading.Thread(target=self._sweep, name="ibidem-sweeper", daemon=True)
                 self._sweeper.start()
@@ -260,25 +265,33 @@ class Documents:
         job.cancelled = True
         with self._lock:
             self._jobs.pop(job.id, None)
+            if job in self._queue:
+                self._queue.remove(job)
+                self._end(job, "cancelled")
         if job.state not in _ACTIVE:
             shutil.rmtree(job.folder, ignore_errors=True)
 
     def close(self) -> None:
         """Stop all jobs and remove all files."""
-        self._closed.set()
-        self._workers.shutdown(wait=True, cancel_futures=True)
+        with self._lock:
+            self._closed.set()
+        self._workers.shutdown(wait=True)
         for job in list(self._jobs.values()):
-            job.state = "cancelled" if job.state in _ACTIVE else job.state
             self.remove(job)
-            if not job.ended.done():
-                job.ended.set_result(None)
 
     def _check_count(self, owner: str) -> None:
         self._remove_old()
         jobs = list(self._jobs.values())
-        if len(jobs) >= self._limits.documents:
-            raise HttpError(503, "Too many documents are stored: try again later.", retry_after=60)
-        active = [job for job in jobs if job.owner == owner and job.state in _ACTIVE]
+        own = [job for job in jobs if job.owner == owner]
+        # Other owners find room, whatever one owner sends. Without keys all requests have one owner.
+        most = self._limits.documents // 2 if owner else self._limits.documents
+        for stored, limit in ((own, max(most, 1)), (jobs, self._limits.documents)):
+            if len(stored) >= limit:
+                delivered = next((job for job in stored if job.delivered), None)
+                if delivered is None:
+                    raise HttpError(503, "Too many documents are stored: try again later.", retry_after=60)
+                self.remove(delivered)
+        active = [job for job in own if job.state in _ACTIVE]
         if owner and len(active) >= self._limits.client_documents:
             raise HttpError(429, "Too many documents at once: wait until one is translated.", retry_after=10)
 
@@ -296,10 +309,36 @@ class Documents:
         if job.cancelled or self._closed.is_set():
             raise JobStoppedError
 
+    def _start_queued(self) -> None:
+        """Start documents in the order of their arrival, but only two of each owner; the lock must be held."""
+        for job in list(self._queue):
+            if self._closed.is_set() or self._running.total() == _WORKERS:
+                return
+            if self._running[job.owner] < _OWNER_WORKERS:
+                self._queue.remove(job)
+                self._running[job.owner] += 1
+                job.state = "running"
+                self._workers.submit(self._run, job)
+
+    def _end(self, job: DocumentJob, state: str) -> None:
+        job.finished = monotonic()
+        job.state = state
+        if not job.ended.done():  # the client may have cancelled it
+            job.ended.set_result(None)
+
     def _run(self, job: DocumentJob) -> None:
         try:
+            self._finish(job)
+        finally:
+            with self._lock:
+                self._running[job.owner] -= 1
+                self._running += Counter()  # without owners that have no document
+                self._start_queued()
+
+    def _finish(self, job: DocumentJob) -> None:
+        """Translate a document, and store how it ended."""
+        try:
             self._check(job)
-            job.state = "running"
             self._translate_document(job)
             state = "done"
         except JobStoppedError:
@@ -310,11 +349,9 @@ class Documents:
             logger.exception("The translation of a document failed.")
             state, job.message = "failed", "Internal error: see the log of the server."
         job.source.unlink(missing_ok=True)
-        job.finished = monotonic()
-        job.state = state
+        self._end(job, state)
         if job.cancelled or self._closed.is_set():
             shutil.rmtree(job.folder, ignore_errors=True)
-        job.ended.set_result(None)
 
     def _translate_document(self, job: DocumentJob) -> None:
         source, target = job.options.pair or self._languages

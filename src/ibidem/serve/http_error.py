@@ -33,6 +33,17 @@ class HttpError(Exception):
         self.retry_after = None if retry_after is None else max(1, math.ceil(retry_after))
 
 
+class InvalidKeyError(HttpError):
+    """Reports a missing or an invalid API key, with the status 403 of LibreTranslate and DeepL; OpenAI's is 401.
+
+    Args:
+        message: Text for the client.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(403, message)
+
+
 class BusyError(HttpError):
     """Reports a full queue, or a request that waited too long in it.
 
@@ -91,7 +102,10 @@ def error_response(error: HttpError, path: str) -> JSONResponse:
     if error.status in (408, 413):
         headers["Connection"] = "close"  # the rest of the body is not read
     message: object = error.message
+    status = error.status
     if path.startswith(_OPENAI_PATHS):
-        kind = "server_error" if error.status >= 500 else "invalid_request_error"
-        message = {"message": error.message, "type": kind, "param": None, "code": None}
-    return JSONResponse({field: message}, error.status, headers)
+        kind, code = "server_error" if status >= 500 else "invalid_request_error", None
+        if isinstance(error, InvalidKeyError):
+            status, code = 401, "invalid_api_key"
+        message = {"message": error.message, "type": kind, "param": None, "code": code}
+    return JSONResponse({field: message}, status, headers)

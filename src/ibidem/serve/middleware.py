@@ -14,10 +14,8 @@ pages from using a server that has no keys:
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
-from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -25,15 +23,17 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 
+from ibidem.serve.client_places import ClientPlaces
 from ibidem.serve.http_error import HttpError, error_response
 from ibidem.serve.routes import page
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator
+    from collections.abc import Iterator
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from ibidem.serve.auth import Authenticator
+    from ibidem.serve.client_places import ClientPlace
     from ibidem.serve.limits import ServeSettings
     from ibidem.serve.metrics import Metrics
 
@@ -54,9 +54,10 @@ _READY = "/ready"
 _PUBLIC_PATHS = {_HEALTH, _READY, "/languages", "/frontend/settings", "/openapi.json", *page.PATHS}
 # The page has many small files, and a supervisor must reach /health on a busy server too.
 _UNLIMITED_PATHS = {_HEALTH, _READY, *page.PATHS}
-# Requests of one client whose body is still arriving may take this fraction of the limit `concurrency`: 1 / 8.
+# Fractions of the limit `concurrency` that requests of one client may take: 1 / 2 for all of them, 1 / 8 for those
+# whose body is still arriving.
+_CLIENT_DIVISOR = 2
 _INCOMING_DIVISOR = 8
-_INCOMING_WAIT_SECONDS = 1.0
 
 
 class Middleware:
@@ -74,7 +75,8 @@ class Middleware:
         self._settings = settings
         self._authenticator = authenticator
         self._metrics = metrics
-        self._incoming = IncomingBodies(max(1, settings.limits.concurrency // _INCOMING_DIVISOR))
+        self._shares = ClientPlaces(max(1, settings.limits.concurrency // _CLIENT_DIVISOR))
+        self._incoming = ClientPlaces(max(1, settings.limits.concurrency // _INCOMING_DIVISOR))
         self._active = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -124,22 +126,30 @@ class Middleware:
     async def _call_app(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Call the application within the limits on active requests and on incoming bodies.
 
-        A request that waits for other bodies of its client is not active yet, so that it does not block other clients.
+        A request that waits for others of its client is not active yet, so that it does not block other clients.
         """
-        if not _has_body(scope):
-            with self._count_active(scope):
-                await self._app(scope, receive, send)
+        if scope["path"] in (_HEALTH, _READY):
+            await self._app(scope, receive, send)
             return
-        incoming = await self._incoming.acquire(self._authenticator.identify(Request(scope)))
+        client = self._authenticator.identify(Request(scope))
+        share = await self._shares.acquire(client)
         try:
-            with self._count_active(scope):
-                await self._app(scope, incoming.wrap(receive), send)
+            if not _has_body(scope):
+                with self._count_active():
+                    await self._app(scope, receive, send)
+                return
+            incoming = await self._incoming.acquire(client)
+            try:
+                with self._count_active():
+                    await self._app(scope, _release_after_body(receive, incoming), send)
+            finally:
+                incoming.release()
         finally:
-            incoming.release()
+            share.release()
 
     @contextmanager
-    def _count_active(self, scope: Scope) -> Iterator[None]:
-        if self._active >= self._settings.limits.concurrency and scope["path"] not in (_HEALTH, _READY):
+    def _count_active(self) -> Iterator[None]:
+        if self._active >= self._settings.limits.concurrency:
             raise HttpError(503, "Too many requests at once: try again.", retry_after=1)
         self._active += 1
         try:
@@ -154,91 +164,16 @@ class Middleware:
         return origin in self._settings.origins or _is_own_origin(origin, host)
 
 
-class IncomingBodies:
-    """Limits the bodies of one client that arrive at the same time.
+def _release_after_body(receive: Receive, incoming: ClientPlace) -> Receive:
+    """Wrap the ASGI `receive` of a request, so that its place is freed when the body is complete."""
 
-    A further request waits for some time before it fails. Clients that send many requests in parallel often send
-    headers and bodies in separate packets, and would otherwise fail although each body takes milliseconds.
+    async def receive_part() -> Message:
+        message = await receive()
+        if not message.get("more_body", False):
+            incoming.release()
+        return message
 
-    Args:
-        most: Bodies of one client.
-        seconds: Seconds that a further request waits.
-    """
-
-    def __init__(self, most: int, seconds: float = _INCOMING_WAIT_SECONDS) -> None:
-        self._most = most
-        self._seconds = seconds
-        self._semaphores: dict[Hashable, asyncio.Semaphore] = {}
-        self._requests: Counter[Hashable] = Counter()
-
-    async def acquire(self, client: Hashable) -> IncomingBody:
-        """Reserve a place for a body, which `IncomingBody.release` frees.
-
-        Args:
-            client: Identifies the client, see `Authenticator.identify`.
-
-        Raises:
-            HttpError: 503, no place became free in time.
-        """
-        self._requests[client] += 1
-        try:
-            async with asyncio.timeout(self._seconds):
-                await self._semaphores.setdefault(client, asyncio.Semaphore(self._most)).acquire()
-        except BaseException as error:
-            self._forget_idle(client)
-            if not isinstance(error, TimeoutError):
-                raise
-            raise HttpError(503, "Too many requests at once: try again.", retry_after=1) from None
-        return IncomingBody(self, client)
-
-    def release(self, client: Hashable) -> None:
-        """Free a place.
-
-        Args:
-            client: The client that the place was reserved for.
-        """
-        self._semaphores[client].release()
-        self._forget_idle(client)
-
-    def _forget_idle(self, client: Hashable) -> None:
-        self._requests[client] -= 1
-        if not self._requests[client]:
-            del self._requests[client], self._semaphores[client]
-
-
-class IncomingBody:
-    """The place of one request's body among the incoming bodies.
-
-    Args:
-        bodies: The limit that the place belongs to.
-        client: The client that the place is reserved for.
-    """
-
-    def __init__(self, bodies: IncomingBodies, client: Hashable) -> None:
-        self._bodies = bodies
-        self._client = client
-        self._released = False
-
-    def wrap(self, receive: Receive) -> Receive:
-        """Wrap the ASGI `receive` of the request, so that the place is freed when the body is complete.
-
-        Args:
-            receive: The `receive` that the server passed to the application.
-        """
-
-        async def receive_part() -> Message:
-            message = await receive()
-            if not message.get("more_body", False):
-                self.release()
-            return message
-
-        return receive_part
-
-    def release(self) -> None:
-        """Free the place; further calls have no effect."""
-        if not self._released:
-            self._released = True
-            self._bodies.release(self._client)
+    return receive_part
 
 
 def _is_public(scope: Scope) -> bool:

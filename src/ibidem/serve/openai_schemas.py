@@ -113,7 +113,7 @@ class OpenaiErrorDetails(BaseModel):
     message: str = Field(description="What happened and what to do")
     type: str = Field(description="`invalid_request_error` or `server_error`")
     param: str | None = Field(default=None, description="Always null")
-    code: str | None = Field(default=None, description="Always null")
+    code: str | None = Field(default=None, description="`invalid_api_key`, or null")
 
 
 class OpenaiError(BaseModel):

@@ -102,8 +102,8 @@ async def read_fields(request: Request, limits: Limits) -> Body:
     """Read the fields of a JSON object or of a form.
 
     Args:
-        request: The request. A field that occurs more than once in a form becomes a list; without a body, the query
-            parameters are the form.
+        request: The request. A field that occurs more than once in a form becomes a list. A field that a form lacks,
+            or a request without a body, is taken from the query parameters.
         limits: The limits on size and time.
 
     Returns:
@@ -115,16 +115,15 @@ async def read_fields(request: Request, limits: Limits) -> Body:
     body = b"".join([part async for part in stream_body(request, limits.body_bytes, limits.body_seconds)])
     if not body:
         # Some clients send the fields of a POST request as query parameters.
-        return Body(_collect(request.query_params.multi_items()[:_MAX_FIELDS]), typed=False)
+        return read_query(request)
     content_type = request.headers.get("content-type", "application/json")
     kind = content_type.partition(";")[0].strip().lower()
     try:
         # `curl -d` declares JSON as a form.
         if kind == _FORM and not body.lstrip().startswith(b"{"):
-            pairs = parse_qsl(body.decode("utf-8"), keep_blank_values=True, max_num_fields=_MAX_FIELDS)
-            return Body(_collect(pairs), typed=False)
+            return Body(read_query(request).fields | _collect(_parse_form(body)), typed=False)
         if kind == _MULTIPART:
-            return Body(_collect(_parse_multipart(content_type, body)), typed=False)
+            return Body(read_query(request).fields | _collect(_parse_multipart(content_type, body)), typed=False)
         text = body.decode("utf-8-sig")
         fields = json.loads(text)
         if "\\u" in text:
@@ -135,6 +134,21 @@ async def read_fields(request: Request, limits: Limits) -> Body:
     if not isinstance(fields, dict):
         raise HttpError(400, "Invalid body: expected a JSON object.")
     return Body(fields, typed=True)
+
+
+def read_query(request: Request) -> Body:
+    """Read the query parameters of a request as the fields of a form.
+
+    Args:
+        request: The request.
+
+    Raises:
+        HttpError: 400, the query is not UTF-8.
+    """
+    try:
+        return Body(_collect(_parse_form(request.scope["query_string"])), typed=False)
+    except ValueError:
+        raise HttpError(400, "Invalid query: expected a form in UTF-8.") from None
 
 
 @asynccontextmanager
@@ -245,6 +259,15 @@ def _collect(fields: Iterable[tuple[str, str]]) -> dict[str, Any]:
         else:
             collected[name] = [collected[name], value]
     return collected
+
+
+def _parse_form(form: bytes) -> list[tuple[str, str]]:
+    """Parse fields that are encoded as in a query.
+
+    Raises:
+        ValueError: There are too many fields, or a field is not UTF-8; replacement characters would be translated.
+    """
+    return parse_qsl(form.decode("utf-8"), keep_blank_values=True, max_num_fields=_MAX_FIELDS, errors="strict")
 
 
 def _parse_multipart(content_type: str, body: bytes) -> list[tuple[str, str]]:

@@ -6,14 +6,12 @@ import asyncio
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
-from heapq import nlargest
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from ibidem.decode import SegmentMatch
 from ibidem.errors import UsageError
-from ibidem.memory import SearchResult, find_matches, search_pairs
 from ibidem.serve.audit import AuditLog
 from ibidem.serve.batcher import Batcher, BatchSettings
+from ibidem.serve.client_places import ClientPlaces
 from ibidem.serve.disconnect import cancel_on_disconnect
 from ibidem.serve.documents import Documents
 from ibidem.serve.glossaries import GlossaryStore
@@ -25,10 +23,11 @@ from ibidem.serve.memory_store import RIGHTS, MemoryStore, Rights
 from ibidem.serve.memory_writer import MemoryWriters, Written
 from ibidem.serve.replication import Followers
 from ibidem.serve.request import Model, choose_memories, choose_pair, parse_fields, read_fields
+from ibidem.serve.search import find_all_matches
 from ibidem.serve.text_translation import TextTranslation, fill_all
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
     from concurrent.futures import Future
 
     from starlette.requests import Request
@@ -47,33 +46,17 @@ if TYPE_CHECKING:
 Outcome = TypeVar("Outcome")
 
 _IO_THREADS = 8
+# Exports, searches and changes of memories may take seconds. They have threads of their own, of which a client has two.
+_LONG_THREADS = 8
+_CLIENT_LONG_TASKS = 2
+_LONG_WAIT_SECONDS = 30.0
 _MARKUP_THREADS = 16
 _CLOSE_SECONDS = 1.0
 _CHECK_SECONDS = 0.2
-_MATCH_SECONDS = 10.0
-_SEARCH_SECONDS = 10.0
 # Lines of a document may take this many times as long as those of a request, for which a person waits.
 _PATIENCE = 10
 # Splitting this many characters takes less time than a change of threads.
 _INLINE_SPLIT_CHARACTERS = 2_000
-
-
-class SearchQuery(NamedTuple):
-    """A search in the pairs of a memory; see `ibidem.memory.search_pairs`.
-
-    Attributes:
-        query: Words or a phrase.
-        side: "source", "target" or "both".
-        mode: "words" or "phrase".
-        limit: The most pairs to return.
-        offset: The number of pairs to leave out before them.
-    """
-
-    query: str
-    side: str
-    mode: str
-    limit: int
-    offset: int
 
 
 class Service:
@@ -137,7 +120,10 @@ class Service:
             address=settings.writer,
         )
         self._io_pool = ThreadPoolExecutor(_IO_THREADS, "ibidem-io")
+        self._long_pool = ThreadPoolExecutor(_LONG_THREADS, "ibidem-long")
+        self._long_tasks = ClientPlaces(_CLIENT_LONG_TASKS, _LONG_WAIT_SECONDS)
         self._markup_pool = ThreadPoolExecutor(_MARKUP_THREADS, "ibidem-markup")
+        self._markup_places = ClientPlaces(_MARKUP_THREADS // 2, limits.wait_seconds)
         self.audit = AuditLog(settings.audit)
         self.documents = Documents(self.translate_lines, (engine.source, engine.target), limits)
         self.jobs = Jobs(self._import, engine.pair_of, limits, self.writers.folders, self._record_finished)
@@ -225,7 +211,7 @@ class Service:
         self.jobs.close()
         self.documents.close()
         self.batcher.close(_CLOSE_SECONDS)
-        for pool in (self._io_pool, self._markup_pool):
+        for pool in (self._io_pool, self._long_pool, self._markup_pool):
             pool.shutdown(wait=True)
         self.writers.close()
         self.audit.close()
@@ -323,6 +309,26 @@ class Service:
         """
         return await asyncio.get_running_loop().run_in_executor(self._io_pool, function, *arguments)
 
+    async def run_long_task(self, request: Request, function: Callable[..., Outcome], *arguments: object) -> Outcome:
+        """Call a function that may take seconds; a client waits for its own calls before others have to wait for it.
+
+        Args:
+            request: The request, whose key was checked.
+            function: The function.
+            *arguments: Its arguments.
+
+        Returns:
+            The result of the function.
+
+        Raises:
+            HttpError: 503, the client's other calls take too long.
+        """
+        place = await self._long_tasks.acquire(self._client_of(request))
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._long_pool, function, *arguments)
+        finally:
+            place.release()
+
     async def learn(
         self, request: Request, name: str, pairs: Sequence[tuple[str, str]], origin: str, *, replace: bool = False
     ) -> Written:
@@ -356,7 +362,7 @@ class Service:
             self.audit.write(action, name, request, added=written.added, known=written.known, removed=replaced)
             return written
 
-        written = await self.run_in_thread(write_and_log)
+        written = await self.run_long_task(request, write_and_log)
         self.metrics.count_learnt(len(written.added))
         return written
 
@@ -382,7 +388,7 @@ class Service:
             self.audit.write("remove", name, request, removed=removed)
             return removed
 
-        return await self.run_in_thread(remove_and_log)
+        return await self.run_long_task(request, remove_and_log)
 
     def _record_finished(self, job: Job) -> None:
         self.audit.write("import_done", job.memory, job=job.id, state=job.state, added=job.added, read=job.read)
@@ -435,55 +441,12 @@ class Service:
             layouts = self.engine.split(texts, options, splitting)
         else:
             layouts = await self.run_in_thread(self.engine.split, texts, options, splitting)
-        found = await cancel_on_disconnect(request, asyncio.wrap_future(self._submit(options, layouts)))
-        near = await self.run_in_thread(self._find_matches, options, layouts, found, matches) if matches else None
+        submitted = self._submit(options, layouts, client=self._client_of(request))
+        found = await cancel_on_disconnect(request, asyncio.wrap_future(submitted))
+        near = None
+        if matches:
+            near = await self.run_in_thread(find_all_matches, self.engine, options, layouts, found, matches)
         return fill_all(layouts, found, min_confidence, near)
-
-    def _find_matches(
-        self, options: RequestOptions, layouts: Sequence[TextLayout], found: Sequence[PieceTranslation], limit: int
-    ) -> list[tuple[SegmentMatch, ...]]:
-        """Find the stored pairs that match each piece; pieces after the time limit have none."""
-        memories = {name: self.engine.memories[name].memory.pinned() for name, _ in options.memories}
-        stored = {name: memory.source_vectors() for name, memory in memories.items()}
-        deadline = time.monotonic() + _MATCH_SECONDS
-        pieces = [piece for layout in layouts for piece in layout.pieces]
-        rows: list[tuple[SegmentMatch, ...]] = []
-        for piece, part in zip(pieces, found, strict=True):
-            if time.monotonic() > deadline:
-                rows.append(())
-                continue
-            near = [
-                SegmentMatch(name, match)
-                for name, memory in memories.items()
-                for match in find_matches(memory, piece.text, part.vectors.get(name), limit, stored[name])
-            ]
-            rows.append(tuple(nlargest(limit, near, key=lambda one: one.match.percent)))
-        return rows
-
-    async def search(self, name: str, query: SearchQuery) -> SearchResult:
-        """Search the pairs of a memory.
-
-        Args:
-            name: Name of the memory.
-            query: What to search for.
-
-        Returns:
-            The pairs that match.
-
-        Raises:
-            HttpError: 404, there is no memory of this name; 400, the query is invalid.
-        """
-        if name not in self.engine.memories:
-            raise HttpError(404, "There is no memory of this name.")
-
-        def search() -> SearchResult:
-            memory = self.engine.memories[name].memory.pinned()
-            return search_pairs(memory, **query._asdict(), seconds=_SEARCH_SECONDS)
-
-        try:
-            return await self.run_in_thread(search)
-        except UsageError as error:
-            raise HttpError(400, f"Invalid request: {error}") from error
 
     def translate_lines(
         self, options: RequestOptions, lines: list[str], check: Callable[[], None]
@@ -546,13 +509,15 @@ class Service:
         ignored = frozenset(map(str.lower, ignored_tags))
         self._check_lines(sum(count_blocks(text, ignored) for text in texts))
         deadline = time.monotonic() + self.limits.request_seconds
+        client = self._client_of(request)
+        place = await self._markup_places.acquire(client)
         futures: list[Future[list[PieceTranslation]]] = []
         ended = threading.Event()
         missing: set[int] = set()
 
         def translate_lines(lines: list[str]) -> list[str]:
             layouts = self.engine.split(lines, options, splitting)
-            futures.append(self._submit(options, layouts, deadline))
+            futures.append(self._submit(options, layouts, deadline, client))
             if ended.is_set():  # the request ended before this future could be cancelled with the others
                 futures[-1].cancel()
             made = fill_all(layouts, futures[-1].result())
@@ -565,6 +530,7 @@ class Service:
             found = await cancel_on_disconnect(request, work)
             return [TextTranslation(text, [], missing_shards=tuple(sorted(missing))) for text in found]
         finally:
+            place.release()
             ended.set()
             for future in futures:
                 future.cancel()
@@ -591,10 +557,18 @@ class Service:
         if count > self.limits.lines:
             raise HttpError(400, f"Invalid request: {count:,} lines are more than {self.limits.lines:,}")
 
+    def _client_of(self, request: Request) -> Hashable:
+        """Identify the client of a request by its key, which may be in the body, or else by its address."""
+        return request.state.owner or self.authenticator.identify(request)
+
     def _submit(
-        self, options: RequestOptions, layouts: Sequence[TextLayout], deadline: float | None = None
+        self,
+        options: RequestOptions,
+        layouts: Sequence[TextLayout],
+        deadline: float | None = None,
+        client: Hashable = None,
     ) -> Future[list[PieceTranslation]]:
         """Queue the pieces of texts."""
         pieces = [piece for layout in layouts for piece in layout.pieces]
         sizes = [len(piece.ids) for piece in pieces]
-        return self.batcher.submit(options, [piece.text for piece in pieces], sizes, deadline)
+        return self.batcher.submit(options, [piece.text for piece in pieces], sizes, deadline, client)

@@ -247,6 +247,7 @@ def _describe(job: DocumentJob) -> DocumentInfo:
 def _send_file(job: DocumentJob) -> Response:
     if job.state != "done":
         raise HttpError(404 if job.state in ("failed", "cancelled") else 503, job.message or "Not translated yet.")
+    job.delivered = True
     # The browser must never open a document of a stranger as a page of this server.
     name = quote(job.file)
     headers = {"Content-Disposition": f"attachment; filename*=utf-8''{name}"}

@@ -11,7 +11,14 @@ from starlette.responses import Response  # noqa: TC002
 from ibidem.serve.http_error import HttpError, ReadOnlyError
 from ibidem.serve.language_detection import probability_of, shown_languages
 from ibidem.serve.memory_writer import file_name
-from ibidem.serve.request import RequestOptions, choose_splitting, language_name
+from ibidem.serve.request import (
+    Body,
+    RequestOptions,
+    choose_splitting,
+    language_name,
+    parse_fields,
+    read_query,
+)
 from ibidem.serve.schemas import (
     ERRORS,
     Citations,
@@ -51,6 +58,11 @@ if TYPE_CHECKING:
 
 
 SUGGESTION_ORIGIN = "suggested"
+# The parameters of GET /translate.
+_PLAIN = (
+    *("q", "text", "source", "target", "format", "api_key"),
+    *("memories", "glossary", "split_sentences", "min_confidence"),
+)
 
 
 def make_routes(service: Service) -> APIRouter:
@@ -74,16 +86,31 @@ def make_routes(service: Service) -> APIRouter:
         body = await service.read(request, TranslateRequest)
         return json_response(await _translate(request, body))
 
-    @router.get("/translate", response_model=PlainResponse, responses=ERRORS, summary="Translate a short text")
-    async def translate_plain(
-        request: Request, q: str = "", text: str = "", source: str = "auto", target: str = ""
-    ) -> Response:
-        """For plugins that can only send GET requests: `q` or `text` is the text."""
+    @router.get(
+        "/translate",
+        response_model=PlainResponse,
+        responses=ERRORS,
+        openapi_extra={"parameters": [{"name": name, "in": "query", "schema": {"type": "string"}} for name in _PLAIN]},
+        summary="Translate a short text",
+    )
+    async def translate_plain(request: Request) -> Response:
+        """For plugins that can only send GET requests: `q` or `text` is the text.
+
+        The other parameters are fields of POST. Those that ask for more than one translation are refused.
+        """
         service.authenticator.check(request)
-        if not (q or text):
+        fields = read_query(request).fields
+        if not fields.get("q") and "text" in fields:
+            fields["q"] = fields["text"]
+        if not fields.get("q"):
             raise HttpError(400, "Invalid request: missing q parameter")
-        found = await _translate(request, TranslateRequest(q=q or text, source=source, target=target))
-        translation = str(found.translatedText)
+        body = parse_fields(TranslateRequest, Body(fields, typed=False))
+        for name in ("alternatives", "explain", "matches"):
+            if getattr(body, name):
+                raise HttpError(400, f"Invalid request: {name} needs POST")
+        if isinstance(body.q, list):
+            raise HttpError(400, "Invalid request: several texts need POST")
+        translation = str((await _translate(request, body)).translatedText)
         return json_response(PlainResponse(translation=translation, translatedText=translation))
 
     async def _translate(request: Request, body: TranslateRequest) -> TranslateResponse:

@@ -33,7 +33,7 @@ from ibidem.serve.schemas import (
     describe_file,
     json_response,
 )
-from ibidem.serve.service import SearchQuery
+from ibidem.serve.search import SearchQuery, search_memory
 from ibidem.serve.store_schemas import ChangeMemoryRequest, CreateMemoryRequest, Named, TrashItem
 from ibidem.text import write_pairs
 
@@ -65,7 +65,8 @@ def make_routes(service: Service) -> APIRouter:
         """All `words` in any order, or the `phrase` as it stands; upper and lower case are alike."""
         service.authenticator.check(request)
         service.check_rights(request, name, "read")
-        found = await service.search(name, SearchQuery(q, side, mode, limit, offset))
+        query = SearchQuery(q, side, mode, limit, offset)
+        found = await service.run_long_task(request, search_memory, service.engine, name, query)
         pairs = [
             FoundPair(
                 id=pair.id,
@@ -148,17 +149,25 @@ def make_routes(service: Service) -> APIRouter:
             service.audit.write("import", name, request, job=job.id, bytes=upload.size)
         return json_response(_describe(job), 202)
 
+    def find_job(request: Request, id: str) -> Job:
+        found = service.jobs.find(id)
+        if service.rights(request, found.memory) == "none":
+            raise HttpError(404, "There is no such job.")
+        return found
+
     @router.get("/jobs/{id}", response_model=JobInfo, summary="State of an import")
     async def job(request: Request, id: str) -> Response:
         """`share` grows from 0 to 1 while the job is `running`."""
         service.authenticator.check(request)
-        return json_response(_describe(service.jobs.find(id)))
+        return json_response(_describe(find_job(request, id)))
 
     @router.delete("/jobs/{id}", response_model=JobInfo, summary="Cancel an import")
     async def cancel(request: Request, id: str) -> Response:
         """Pairs that were already added remain."""
         service.authenticator.check(request, scope="write")
-        found = service.jobs.find(id)
+        found = find_job(request, id)
+        if found.state == "running":
+            service.check_rights(request, found.memory, "write")
         service.jobs.cancel(found)
         service.audit.write("cancel", found.memory, request, job=found.id)
         return json_response(_describe(found))
@@ -206,7 +215,7 @@ def _add_management(router: APIRouter, service: Service) -> None:
             service.audit.write("create", name, request, others=body.others)
             return name
 
-        return json_response(Named(name=await service.run_in_thread(apply)), 201)
+        return json_response(Named(name=await service.run_long_task(request, apply)), 201)
 
     @router.patch(
         "/memories/{name}",
@@ -229,7 +238,7 @@ def _add_management(router: APIRouter, service: Service) -> None:
             service.audit.write("rename", name, request, new=new)
             return new
 
-        return json_response(Named(name=await service.run_in_thread(apply)))
+        return json_response(Named(name=await service.run_long_task(request, apply)))
 
     @router.delete("/memories/{name}", response_model=TrashItem, summary="Move a memory to the trash")
     async def delete(request: Request, name: str) -> Response:
@@ -242,7 +251,7 @@ def _add_management(router: APIRouter, service: Service) -> None:
             service.audit.write("delete", name, request, kind="memory", id=deleted.id)
             return TrashItem.model_validate(deleted, from_attributes=True)
 
-        return json_response(await service.run_in_thread(apply))
+        return json_response(await service.run_long_task(request, apply))
 
     @router.get("/memories/{name}/export", response_class=Response, summary="Export all pairs")
     async def export(request: Request, name: str, format: Literal["tmx", "tsv", "jsonl"] = "tmx") -> Response:
@@ -257,7 +266,7 @@ def _add_management(router: APIRouter, service: Service) -> None:
             write_pairs(memory.sentences(), path, source_language=source, target_language=target, format=format)
 
         try:
-            await service.run_in_thread(write)
+            await service.run_long_task(request, write)
         except BaseException:
             remove_file(path.parent)
             raise

@@ -43,7 +43,10 @@ _REFUSED = ("stop", "tools", "functions", "logit_bias", "logprobs", "audio")
 _LINES = re.compile(r"[^\n]*\n|[^\n]+")
 _ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": OpenaiError, "description": error["description"]} for status, error in ERRORS.items()
-} | {404: {"model": OpenaiError, "description": "There is no such model"}}
+} | {
+    401: {"model": OpenaiError, "description": "The API key is missing or invalid"},
+    404: {"model": OpenaiError, "description": "There is no such model"},
+}
 
 
 def make_routes(service: Service) -> APIRouter:

@@ -114,9 +114,13 @@ $("copy").addEventListener("click", async () => {
 $("copy").hidden = !navigator.clipboard;
 $("unpin").addEventListener("click", () => unpin({ close: true }));
 
+// In a narrow window the evidence is drawn over the foot of the page.
+const isNarrow = () => innerWidth <= 1200;
+
 function point(event) {
   const word = wordAt(event.target);
-  if (word) showEvidence(word);
+  // In a narrow window the evidence would cover the word between press and release, which would then be no click.
+  if (word && (!isNarrow() || word.matches(":focus-visible"))) showEvidence(word);
   link(sentenceAt(event.target));
 }
 $("translation").addEventListener("mouseover", point);
@@ -132,8 +136,8 @@ document.addEventListener("keydown", (event) => {
 });
 window.addEventListener("resize", fitSource);
 
-// In a narrow window the evidence is drawn over the foot of the page, only while the translation is in view.
-new IntersectionObserver(([entry]) => $("evidence").classList.toggle("away", !entry.isIntersecting && innerWidth <= 1200)).observe($("workspace"));
+// In a narrow window the evidence is shown only while the translation is in view.
+new IntersectionObserver(([entry]) => $("evidence").classList.toggle("away", !entry.isIntersecting && isNarrow())).observe($("workspace"));
 
 startViews();
 $("by-sentence").addEventListener("click", fitSource); // the field that was hidden has the height of an earlier text
