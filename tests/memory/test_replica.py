@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import os
 import random
 import shutil
@@ -229,6 +231,16 @@ def test_a_damaged_view_is_refused(source: FolderSource) -> None:
         damaged = content[:place] + bytes([content[place] ^ (1 << randomness.randrange(8))]) + content[place + 1 :]
         with pytest.raises(DamagedMemoryError):
             decode_view(damaged, Path("view"))
+
+
+@pytest.mark.parametrize("name", ["manifest", "ends", "card"])
+def test_a_view_with_half_a_character_is_refused(source: FolderSource, name: str) -> None:
+    """JSON can escape one half of a surrogate pair, which no file can hold."""
+    fields = json.loads(encode_view(read_view(source.folder)))
+    body = json.dumps({**fields, name: "\ud800"}, indent=1)[80:].encode()
+    content = b'{\n "checksum": "' + hashlib.sha256(body).hexdigest().encode() + body
+    with pytest.raises(DamagedMemoryError, match=name):
+        decode_view(content, Path("view"))
 
 
 def test_a_source_that_changes_meanwhile(replica: Replica, source: FolderSource) -> None:

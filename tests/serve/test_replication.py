@@ -133,6 +133,24 @@ def test_a_writer_that_is_away(tiny: Any, folder: Path, tmp_path: Path) -> None:
         assert service.followers is not None
 
 
+def test_an_unexpected_error_does_not_end_following(
+    tiny: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with writing(tiny, folder) as writer, following(tiny, tmp_path / "copy" / "mine", writer.url) as (_, service):
+        update, broken = Replica.update, [True]
+
+        def fail(replica: Replica) -> bool:
+            if broken[0]:
+                raise RecursionError("a bug")
+            return update(replica)
+
+        monkeypatch.setattr(Replica, "update", fail)
+        assert service.followers is not None
+        wait_until(lambda: service.followers.states()[0].error == "RecursionError: a bug")
+        broken[0] = False
+        wait_until(lambda: not service.followers.states()[0].error)
+
+
 def test_changes_are_refused_with_the_address_of_the_writer(tiny: Any, folder: Path, tmp_path: Path) -> None:
     with writing(tiny, folder) as writer, following(tiny, tmp_path / "copy" / "mine", writer.url) as (client, _):
         pair = {"pairs": [{"source": "a", "target": "b"}], "origin": "test"}

@@ -187,6 +187,17 @@ class Fields:
             return None
         return self.text(name, wanted="a string or null")
 
+    def encoded(self, name: str) -> bytes:
+        """Return a string as UTF-8, which half of a surrogate pair has none of.
+
+        Args:
+            name: The field, which must be present.
+        """
+        try:
+            return self.text(name).encode("utf-8")
+        except UnicodeEncodeError:
+            raise self.field_error(name, "a string of whole characters") from None
+
     def sha256(self, name: str) -> str:
         """Return a sha256 in hexadecimal, in lower case.
 

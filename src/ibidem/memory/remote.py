@@ -88,11 +88,12 @@ class ServerSource:
         with self._request(f"{self._path}/view", headers, (200, 304)) as response:
             if response.status == 304:
                 return None
-            content = response.read(_VIEW_BYTES + 1)
-            tag = response.headers.get("ETag", "")
-        if len(content) > _VIEW_BYTES:
-            raise MemoryFolderError(f"{self.name} sent a view of more than {_VIEW_BYTES:,} bytes")
-        return tag, decode_view(content, Path("view of " + self.name.replace("/", "_")))
+            content, tag = bytearray(), response.headers.get("ETag", "")
+            for part in _parts(response, self.name):
+                content += part
+                if len(content) > _VIEW_BYTES:
+                    raise MemoryFolderError(f"{self.name} sent a view of more than {_VIEW_BYTES:,} bytes")
+        return tag, decode_view(bytes(content), Path("view of " + self.name.replace("/", "_")))
 
     @contextlib.contextmanager
     def open(self, file: RecordedFile, start: int, stop: int | None) -> Iterator[Iterator[bytes]]:

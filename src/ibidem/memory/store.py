@@ -308,7 +308,7 @@ class Store:
         fields = parse(content, place)
         if (version := fields.integer("format", 1)) > _FORMAT:
             raise MemoryFolderError(f"{place} was written by a newer ibidem (format {version}): upgrade ibidem")
-        view = decode_view(fields.text("view").encode("utf-8"), place)
+        view = decode_view(fields.encoded("view"), place)
         stored = fields.fields("journals")
         return _State(number, view, {name: stored.sha256(str(name)) for name in view.ends.journals})
 

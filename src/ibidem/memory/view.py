@@ -179,22 +179,22 @@ def decode_view(content: bytes, file: Path) -> View:
     fields = parse(content, file)
     if (number := fields.integer("format", 1)) > _FORMAT:
         raise MemoryFolderError(f"{file} was written by a newer ibidem (format {number}): upgrade ibidem")
-    text = fields.text("manifest").encode("utf-8")
+    text = fields.encoded("manifest")
     manifest = decode_manifest(text, file / MANIFEST)
     stored = fields.fields("snapshots")
     snapshots = []
     for record in manifest.snapshots.values():
-        snapshot = stored.text(record.file).encode("utf-8")
+        snapshot = stored.encoded(record.file)
         if hashlib.sha256(snapshot).hexdigest() != record.sha256:
             raise DamagedFile(file / SNAPSHOTS / record.file, "its sha256 is not the one in the manifest")
         snapshots.append((record.file, snapshot, decode_manifest(snapshot, file / SNAPSHOTS / record.file)))
-    card = fields.optional_text("card")
+    card = None if fields.optional_text("card") is None else fields.encoded("card")
     view = View(
         manifest,
         text,
         snapshots,
-        decode_ends(fields.text("ends").encode("utf-8"), file / "journals.json"),
-        None if card is None else card.encode("utf-8"),
+        decode_ends(fields.encoded("ends"), file / "journals.json"),
+        card,
     )
     if min(kept.journal for kept in view.manifests) < view.ends.first:
         raise DamagedFile(file, "it lacks the committed ends of journals that it needs", "the copy is repeated")

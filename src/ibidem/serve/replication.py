@@ -232,11 +232,13 @@ class Followers:
             except ChangedSourceError:
                 pause = 0.1
                 continue
-            except (IbidemError, OSError) as error:
+            except Exception as error:  # whatever a source sends, the thread must go on
+                known = isinstance(error, IbidemError | OSError)
+                reason = str(error) if known else f"{type(error).__name__}: {error}"
                 followed.failures += 1
-                if str(error) != followed.error:
-                    logger.warning("The memory %s is not up to date: %s", followed.name, error)
-                followed.error = str(error)
+                if reason != followed.error:
+                    logger.warning("The memory %s is not up to date: %s", followed.name, reason, exc_info=not known)
+                followed.error = reason
                 pause = min(_LONGEST_PAUSE, max(self._limits.follow_seconds, 2 * pause))
                 continue
             if followed.error:

@@ -75,6 +75,13 @@ def test_every_entry_has_the_nearest_centre_of_its_family_or_its_own(sample: Sam
     assert labels[sample.values == 14].max() < 0, "the given labels are not changed"
 
 
+def test_a_memory_without_noise(sample: Sample) -> None:
+    families = np.unique(sample.values, return_inverse=True)[1].astype(np.int32)
+    clusters, distances = distances_to_centres(sample.keys, sample.values, families)
+    np.testing.assert_array_equal(clusters, families)
+    assert (distances > 0).all()
+
+
 def test_a_cluster_without_entries_is_assigned_to_no_entry(sample: Sample, labels: np.ndarray) -> None:
     """In a memory that was pruned after clustering, some clusters have lost their last entry."""
     count = len(centroids(sample.keys, labels))

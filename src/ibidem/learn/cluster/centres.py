@@ -162,6 +162,8 @@ def _label_bare_families(values: NDArray[np.int32], labels: NDArray[np.int32], c
 
 def _split_by_value(values: NDArray[np.int32], places: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
     """Split places, which index values, by value."""
+    if not len(places):
+        return
     order = places[np.argsort(values[places], kind="stable")]
     found, firsts = np.unique(values[order], return_index=True)
     yield from zip(found.tolist(), np.split(order, firsts[1:]), strict=True)
