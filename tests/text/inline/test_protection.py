@@ -274,6 +274,59 @@ def test_the_third_attempt_puts_tags_around_what_was_in_them() -> None:
     assert text_of("Siehe <b>die Anleitung</b> für mehr", translate) == "For <b>more see the</b> manual"
 
 
+def span(name: str, *content: str | Code) -> Pieces:
+    """Content between two codes of the document."""
+    return Code(f"<{name}>", Role.OPEN, name), *content, Code(f"</{name}>", Role.CLOSE, name)
+
+
+FORMATTED: list[tuple[Pieces, dict[str, str], str]] = [
+    # The translation of the content is found, or most of its words; of two places the nearest counts.
+    (("benutzen sie ", *span("b", "keine"), " säge"), {"keine": "no"}, "use <b>no</b> saw"),
+    (
+        ("die ", *span("b", "frist"), " endet"),
+        {"frist": "termination period", "die frist endet": "the notice period ends"},
+        "the <b>notice period</b> ends",
+    ),
+    ((*span("a", "server"), " und ", *span("b", "server")), {}, "<a>SERVER</a> UND <b>SERVER</b>"),
+    # Alone, the content is translated in another way than in its sentence.
+    (
+        ("auf ", *span("b", "weiter"), " klicken zum fortfahren"),
+        {
+            "auf weiter klicken zum fortfahren": "click next to continue",
+            "auf {1} weiter {2} klicken zum fortfahren": "{1} next {2} click to go on",
+            "weiter": "continue",
+        },
+        "click <b>next</b> to continue",
+    ),
+    # Placeholders stay in the text that is translated, and numbers need no translation.
+    (("datei ", *span("b", "%s"), " fehlt"), {"datei %s fehlt": "missing: %s"}, "missing: <b>%s</b>"),
+    (("nach ", *span("b", "30"), " tagen"), {"nach 30 tagen": "30 days later"}, "<b>30</b> days later"),
+    (("die co", *span("i", "2"), " menge"), {"die co2 menge": "amount of co2"}, "amount of co<i>2</i>"),
+    # A space stays on its side of the code, and an empty span stays empty.
+    ((*span("a", "ein "), "wort", *span("b", " hier")), {}, "<a>EIN </a>WORT<b> HIER</b>"),
+    (("ein ", *span("a"), "wort"), {}, "EIN <a></a>WORT"),
+    # What is not translated stays as it is.
+    (("der Haupt", *span("b", "Schalter")), {"der HauptSchalter": "der HauptSchalter"}, "der Haupt<b>Schalter</b>"),
+]
+
+
+@pytest.mark.parametrize(("source", "lexicon", "target"), FORMATTED, ids=[target for _, _, target in FORMATTED])
+def test_formatted_text_is_translated_without_codes(source: Pieces, lexicon: dict[str, str], target: str) -> None:
+    lexicon = {"benutzen sie keine säge": "use no saw", **lexicon}
+
+    def translate(texts: list[str]) -> list[str]:
+        return [lexicon.get(text) or shout([text])[0] for text in texts]
+
+    assert text_of(source, translate) == target
+
+
+def test_the_confidence_of_formatted_text_is_that_of_the_whole() -> None:
+    request = Request(("ein ", *span("b", "wort"), " hier"))
+    known: list[float | None] = []
+    translate_pieces([request], shout, {"ein wort hier": 0.5, "wort": 0.1}, known)
+    assert known == [0.5]
+
+
 @pytest.mark.parametrize(
     ("source", "translate", "reason"),
     [

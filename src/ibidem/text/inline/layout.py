@@ -2,23 +2,25 @@
 
 `split` divides a text into blocks to translate and parts that stay: white space and tags at the edges, line breaks.
 
-`strip_marks` and `project` are for a translation that was made without marks. The word order of the translation is
-unknown, so a mark goes to the same relative position as in the source, moved to the nearest word boundary. Tags go
-around the translation of their content if that, translated alone, stands exactly once in the translation.
+`strip_marks` and `project` are for a translation that was made without some of the marks. The word order of the
+translation is unknown, so a mark goes to the same relative position as in the source, moved to the nearest word
+boundary. Tags go around the translation of their content, translated alone, if that or most of its words are found in
+the translation.
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from ibidem.text.inline.placeholders import MARK, Role, find_marks, number_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Container, Iterator, Mapping, Sequence
 
     from ibidem.text.inline.placeholders import Mark, Marked
 
@@ -33,9 +35,15 @@ _QUOTED = re.compile("""([("'\\[„“”‚‘’«»‹›])?([\U000f0000-\U00
 _STRAIGHT_QUOTES = str.maketrans("„“”‚‘’", "\"\"\"'''")
 # Scripts without spaces have a word boundary at every character.
 _CJK = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
-_WORD = re.compile(rf"[{_CJK}]|[^\W{_CJK}]+(?:['’-]\w+)*")
+_WORD = re.compile(rf"[\U000f0000-\U000ffffd{_CJK}]|[^\W{_CJK}]+(?:['’-]\w+)*")
 _MAX_INNER_TEXTS = 20
 _PUNCTUATION = " .,:;!?…"
+# Shorter words, such as articles, are found everywhere.
+_MIN_WORD = 4
+_SAME_PREFIX = 5
+_MAX_SIMILAR_WORDS = 40
+_MAX_COMPARED_WORDS = 1_000
+_MIN_SIMILARITY = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +198,8 @@ class Place:
         before: The number of characters before it, without marks.
         glued_left: Whether a word ends directly before it.
         glued_right: Whether a word begins directly after it.
+        spaced_left: Whether a space stands before it, apart from other marks.
+        spaced_right: Whether a space stands after it, apart from other marks.
     """
 
     number: int
@@ -197,6 +207,8 @@ class Place:
     before: int
     glued_left: bool
     glued_right: bool
+    spaced_left: bool = False
+    spaced_right: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,21 +219,24 @@ class Stripped:
         text: The text, with single spaces.
         end: The position after the last word.
         places: The positions that the marks had.
-        inner: The texts between two tags, by the number of the opening tag.
+        inner: The texts between two tags, by the number of the opening tag; one without letters is its own translation.
+        empty: The numbers of the opening tags with nothing but white space before the closing tag.
     """
 
     text: str
     end: int
     places: tuple[Place, ...]
     inner: Mapping[int, str]
+    empty: frozenset[int]
 
 
-def strip_marks(text: str, marks: Sequence[Mark]) -> Stripped:
+def strip_marks(text: str, marks: Sequence[Mark], removed: Container[int] | None = None) -> Stripped:
     """Remove the marks from a text, and the quotes or brackets around a single placeholder.
 
     Args:
         text: The text with marks.
         marks: The marks by number.
+        removed: The numbers of the marks to remove; by default all. The others stay in the text.
 
     Returns:
         The text, and what is needed to put the marks into its translation.
@@ -233,6 +248,8 @@ def strip_marks(text: str, marks: Sequence[Mark]) -> Stripped:
     spans: dict[int, tuple[int, int]] = {}
     for match in _QUOTED.finditer(text):
         number = number_of(match[2])
+        if removed is not None and number not in removed:
+            continue
         mark = marks[number]
         quoted = bool(match[1] and match[3]) and mark.role == Role.SINGLE
         start, end = match.span() if quoted else match.span(2)
@@ -249,20 +266,29 @@ def strip_marks(text: str, marks: Sequence[Mark]) -> Stripped:
     plain = "".join([*parts, text[last:]])
     stripped = " ".join(plain.split())
     between = {number: " ".join(plain[first:stop].split()) for number, (first, stop) in spans.items()}
-    inner = {number: part for number, part in between.items() if has_letters(part) and part != stripped}
+    inner = {number: part for number, part in between.items() if part and part != stripped}
     if len(inner) > _MAX_INNER_TEXTS:
         inner = {}
-    return Stripped(stripped, len(plain.rstrip()), tuple(places), inner)
+    empty = frozenset(number for number, part in between.items() if not part)
+    spaced = tuple(
+        replace(
+            place,
+            spaced_left=plain[max(place.before - 1, 0) : place.before].isspace(),
+            spaced_right=plain[place.before : place.before + 1].isspace(),
+        )
+        for place in places
+    )
+    return Stripped(stripped, len(plain.rstrip()), spaced, inner, empty)
 
 
-def project(stripped: Stripped, marks: Sequence[Mark], translation: str, inner: Mapping[int, str]) -> str:
+def project(stripped: Stripped, marks: Sequence[Mark], translation: str, inner: Mapping[int, Sequence[str]]) -> str:
     """Insert the marks of a source into its translation.
 
     Args:
         stripped: The source without marks.
         marks: The marks, by number.
         translation: The translation of `stripped.text`.
-        inner: The translations of `stripped.inner`.
+        inner: The possible translations of each text of `stripped.inner`.
 
     Returns:
         The translation with all marks, in the order of the source.
@@ -278,13 +304,17 @@ def project(stripped: Stripped, marks: Sequence[Mark], translation: str, inner: 
     limits = list(accumulate(following, min))[::-1]
     positions: list[int] = []
     found: dict[int, int] = {}
-    for place, limit in zip(stripped.places, limits, strict=True):
+    for place, limit, next_limit in zip(stripped.places, limits, [*limits[1:], len(translation)], strict=True):
         mark = marks[place.number]
         least = positions[-1] if positions else 0
         if place.number in anchors:
             position = anchors[place.number]
-        elif mark.role == Role.OPEN or (mark.role == Role.SINGLE and place.glued_right and not place.glued_left):
+        elif (mark.role == Role.OPEN and place.number not in stripped.empty) or (
+            mark.role == Role.SINGLE and place.glued_right and not place.glued_left
+        ):
             position = _nearest(starts, place.before * scale, least, limit)
+        elif mark.role == Role.CLOSE and mark.partner in stripped.empty:
+            position = max(least, found[mark.partner])
         elif mark.role == Role.CLOSE:
             # At least one word stands between the two tags.
             opened = found.get(mark.partner, -1) if mark.partner is not None else -1
@@ -293,9 +323,20 @@ def project(stripped: Stripped, marks: Sequence[Mark], translation: str, inner: 
             position = limit
         else:
             position = _nearest(ends, place.before * scale, least, limit)
+        if mark.role != Role.SINGLE:
+            position = _keep_side_of_space(place, translation, position, least, next_limit)
         positions.append(position)
         found[place.number] = position
     return _insert(stripped.places, marks, translation, positions)
+
+
+def _keep_side_of_space(place: Place, translation: str, position: int, least: int, most: int) -> int:
+    """Return the position of a tag on the same side of a space as in the source, if that is from `least` to `most`."""
+    if place.spaced_left and not place.spaced_right and translation[position : position + 1] == " ":
+        return min(position + 1, most)
+    if place.spaced_right and not place.spaced_left and position > least and translation[position - 1] == " ":
+        return position - 1
+    return position
 
 
 def _nearest(edges: Sequence[int], wanted: float, least: int, most: int) -> int:
@@ -309,23 +350,91 @@ def _nearest(edges: Sequence[int], wanted: float, least: int, most: int) -> int:
 
 
 def _find_anchors(
-    stripped: Stripped, marks: Sequence[Mark], translation: str, inner: Mapping[int, str]
+    stripped: Stripped, marks: Sequence[Mark], translation: str, inner: Mapping[int, Sequence[str]]
 ) -> dict[int, int]:
     """Return the positions of tags around their translated content; none if their order would change."""
     anchors: dict[int, int] = {}
     lowered = translation.lower()
     if len(lowered) != len(translation):
         return {}
-    for number, text in inner.items():
+    scale = len(translation) / max(len(stripped.text), 1)
+    places = {place.number: place for place in stripped.places}
+    words = [(match[0], *match.span()) for match in _WORD.finditer(lowered)] if inner else []
+    for number, texts in inner.items():
         partner = marks[number].partner
-        content = text.lower().strip(_PUNCTUATION)
-        spans = (
-            [match.span() for match in re.finditer(rf"(?<!\w){re.escape(content)}(?!\w)", lowered)] if content else []
-        )
-        if partner is not None and len(spans) == 1:
-            anchors[number], anchors[partner] = spans[0]
+        if partner is None:
+            continue
+        opening, closing = places[number], places[partner]
+        glued = opening.glued_left and opening.glued_right, closing.glued_left and closing.glued_right
+        contents = [content for text in texts if (content := text.lower().strip())]
+        contents += [text for content in contents if (text := content.strip(_PUNCTUATION)) and text != content]
+        spans = [span for content in contents for span in _find_equal(lowered, content, *glued)]
+        spans = spans or [span for content in contents for span in _find_similar(words, content)]
+        if not spans:
+            continue
+        size, middle = _count_words(stripped.inner[number]), scale * (opening.before + closing.before) / 2
+
+        def rank(span: tuple[int, int], size: int = size, middle: float = middle) -> tuple[int, float]:
+            return abs(_count_words(lowered[slice(*span)]) - size), abs(sum(span) / 2 - middle)
+
+        anchors[number], anchors[partner] = min(spans, key=rank)
     order = [anchors[place.number] for place in stripped.places if place.number in anchors]
     return anchors if order == sorted(order) else {}
+
+
+def _count_words(text: str) -> int:
+    return len(_WORD.findall(text))
+
+
+def _find_equal(text: str, content: str, glued_left: bool, glued_right: bool) -> list[tuple[int, int]]:
+    """Return the spans of a text that are another one, as whole words unless it is part of a word in the source."""
+    before = r"(?<!\w)" if content[0].isalnum() and not glued_left else ""
+    after = r"(?!\w)" if content[-1].isalnum() and not glued_right else ""
+    return [match.span() for match in re.finditer(before + re.escape(content) + after, text)]
+
+
+def _find_similar(words: Sequence[tuple[str, int, int]], content: str) -> list[tuple[int, int]]:
+    """Return the spans of a text that share most words with another text; none if that shares too few.
+
+    Words of the other text before its first shared word, or after its last one, are expected there too.
+
+    Args:
+        words: The words of the text, each with its start and its end.
+        content: The other text.
+    """
+    content_words = [_stem(word) for word in _WORD.findall(content)]
+    wanted, size = Counter(content_words), len(content_words)
+    if size > _MAX_SIMILAR_WORDS or len(words) > _MAX_COMPARED_WORDS:
+        return []
+    stems = [_stem(word) for word, _, _ in words]
+    shared = [number for number, stem in enumerate(stems) if stem in wanted and len(stem) >= _MIN_WORD]
+    long = [word for word in content_words if len(word) >= _MIN_WORD]
+    best, found = _MIN_SIMILARITY, list[tuple[int, int]]()
+    for place, first in enumerate(shared):
+        missing = wanted.copy()
+        common = 0
+        for last in shared[place:]:
+            if last - first >= 2 * size:
+                break
+            if missing[stems[last]] > 0:
+                missing[stems[last]] -= 1
+                common += 1
+            similarity = 2 * common / (size + last - first + 1)
+            if similarity >= best:
+                found = found if similarity == best else []
+                found.append((first, last))
+                best = similarity
+    return [
+        (
+            words[max(first - long.index(stems[first]), 0)][1],
+            words[min(last + long[::-1].index(stems[last]), len(words) - 1)][2],
+        )
+        for first, last in found
+    ]
+
+
+def _stem(word: str) -> str:
+    return word[:_SAME_PREFIX]
 
 
 def _insert(places: Sequence[Place], marks: Sequence[Mark], translation: str, positions: Sequence[int]) -> str:

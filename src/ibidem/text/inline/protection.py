@@ -1,12 +1,15 @@
 """Translation that keeps every code and placeholder of a text, or reports why the text is not translated.
 
 A translator is any function from a list of texts to the list of their translations; it need not support placeholders.
-Each block of a text is translated up to three times, until the translation is valid:
+Each block of a text is translated up to four times, until the translation is valid:
 
-1. `_Verbatim`: with placeholders unchanged (`%s`, `<b>`), and numbered ones (`{1}`) for codes of the document, long
+1. `_WithoutFormats`: only if the block has codes of the document that open or close a span, such as bold text. They
+   are left out, since a placeholder beside a word spoils the translation of the word, and are put around the
+   translation of their content afterwards (`layout.project`);
+2. `_Verbatim`: with placeholders unchanged (`%s`, `<b>`), and numbered ones (`{1}`) for codes of the document, long
    placeholders and repeated ones;
-2. `_WithPlaceholders`: with a numbered placeholder for each code and placeholder;
-3. `_WithoutMarks`: without any of them; they are inserted by their position afterwards (`layout.project`).
+3. `_WithPlaceholders`: with a numbered placeholder for each code and placeholder;
+4. `_WithoutMarks`: without any of them; they are inserted by their position afterwards.
 """
 
 from __future__ import annotations
@@ -15,13 +18,13 @@ import html
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import TypeAlias
 
 from ibidem.text.inline.accelerators import put_accelerator
-from ibidem.text.inline.layout import Block, Stripped, project, split, strip_marks
+from ibidem.text.inline.layout import Block, Stripped, has_letters, project, split, strip_marks
 from ibidem.text.inline.placeholders import (
     ICU,
     MARK,
@@ -88,7 +91,7 @@ def translate_pieces(
 
     Args:
         requests: The texts.
-        translate: The translator. It is called at most three times, with all blocks of all texts at once.
+        translate: The translator. It is called at most four times, with all blocks of all texts at once.
         confidences: The confidence of each line that was translated, which `translate` fills.
         found: A list that receives the confidence of each text: the product of those of its lines, None where it is
             unknown.
@@ -102,13 +105,14 @@ def translate_pieces(
     """
     jobs = [_start(request) for request in requests]
     parts = [part for job in jobs if isinstance(job, _Job) for part in job.parts if isinstance(part, _Part)]
-    for attempt in (_Verbatim, _WithPlaceholders, _WithoutMarks):
-        attempts = [(part, attempt(part)) for part in parts if part.translation is None]
-        attempts = [(part, trial) for part, trial in attempts if trial.inputs]
-        inputs = list(dict.fromkeys(text for _, trial in attempts for text in trial.inputs))
-        outputs = dict(zip(inputs, translate(inputs), strict=True)) if inputs else {}
-        for part, trial in attempts:
-            part.accept(trial.read(outputs), trial.inputs)
+    pending = [(part, _attempts(part)) for part in parts]
+    outputs: dict[str, str] = {}
+    while trials := [(part, trial, later) for part, later in pending if (trial := next(later, None)) is not None]:
+        inputs = list(dict.fromkeys(text for _, trial, _ in trials for text in trial.inputs if text not in outputs))
+        outputs |= dict(zip(inputs, translate(inputs), strict=True)) if inputs else {}
+        for part, trial, _ in trials:
+            part.accept(trial.read(outputs), trial.inputs[0])
+        pending = [(part, later) for part, _, later in trials if part.translation is None]
     if found is not None:
         found += [_confidence_of(job, confidences or {}) for job in jobs]
     return [_finish(job) if isinstance(job, _Job) else job for job in jobs]
@@ -123,21 +127,21 @@ class _Part:
     printf: bool
     translation: str | None = None
     problem: str | None = None
-    lines: Sequence[str] = ()
+    line: str = ""
 
     @property
     def text(self) -> str:
         return self.block.text
 
-    def accept(self, result: str | Untranslated, lines: Sequence[str]) -> None:
-        """Keep a translation, made of the translations of some lines, if it is valid, or else its problem."""
+    def accept(self, result: str | Untranslated, line: str) -> None:
+        """Keep a translation, made of the translation of a line, if it is valid, or else its problem."""
         if isinstance(result, Untranslated):
             self.problem = self.problem or result.reason
             return
         translation = _remove_added_spaces(self.marked, self.text, _replace_added_entities(self.marked, result))
         problem = find_problem(self.marked, self.text, translation, printf=self.printf)
         if problem is None:
-            self.translation, self.lines = translation, lines
+            self.translation, self.line = translation, line
         self.problem = self.problem or problem
 
 
@@ -164,7 +168,7 @@ def _start(request: Request) -> _Job | Untranslated:
 def _confidence_of(job: _Job | Untranslated, confidences: Mapping[str, float | None]) -> float | None:
     """Return the product of the confidences of a text's lines; None if one is unknown or there is none."""
     parts = [part for part in job.parts if isinstance(part, _Part)] if isinstance(job, _Job) else []
-    known = [confidences.get(line) for part in parts for line in part.lines]
+    known = [confidences.get(part.line) for part in parts]
     numbers = [one for one in known if one is not None]
     return math.prod(numbers) if numbers and len(numbers) == len(known) else None
 
@@ -235,16 +239,79 @@ class _WithoutMarks:
     """Translates the text alone, and inserts the marks by their position."""
 
     def __init__(self, part: _Part) -> None:
+        self.text = part.text
         self.marks = part.marked.marks
-        self.stripped: Stripped = strip_marks(part.text, self.marks)
-        self.inputs = [self.stripped.text, *self.stripped.inner.values()] if self.stripped.places else []
+        self.shown: Mapping[int, str] = {}
+        self.stripped: Stripped = strip_marks(part.text, self.marks, self.select(part))
+        self.inputs: list[str] = []
+        if self.stripped.places:
+            inner = [text for text in self.stripped.inner.values() if has_letters(text)]
+            self.inputs = [self._show(text) for text in (self.stripped.text, *inner)]
+
+    def select(self, part: _Part) -> Container[int]:
+        """Return the numbers of the marks that are left out."""
+        return find_marks(part.text)
 
     def read(self, outputs: Mapping[str, str]) -> str | Untranslated:
-        whole = _join_words(outputs[self.stripped.text])
-        if loss := _reject(whole):
-            return loss
-        inner = {number: _join_words(outputs[text]) for number, text in self.stripped.inner.items()}
+        shown = {number: self.shown[number] for number in find_marks(self.stripped.text)}
+        whole = _restore_marks(_join_words(outputs[self.inputs[0]]), shown)
+        if isinstance(whole, Untranslated):
+            return whole
+        if whole == self.stripped.text:
+            return self.text
+        inner = {number: self.translate_inner(number, outputs) for number in self.stripped.inner}
         return project(self.stripped, self.marks, whole, inner)
+
+    def _show(self, text: str) -> str:
+        return MARK.sub(lambda match: self.shown[number_of(match[0])], text)
+
+    def translate_inner(self, number: int, outputs: Mapping[str, str]) -> list[str]:
+        """Return the translations of the text between two tags."""
+        text = self.stripped.inner[number]
+        if not has_letters(text):
+            return [text]
+        shown = {number: self.shown[number] for number in find_marks(text)}
+        translation = _restore_marks(_join_words(outputs[self._show(text)]), shown)
+        return [] if isinstance(translation, Untranslated) else [translation]
+
+
+class _WithoutFormats(_WithoutMarks):
+    """Translates the text without codes that open or close a span; shows the other marks as `_Verbatim` does.
+
+    The text is translated once more with the codes as placeholders between spaces. Only the words between them are
+    used, to find the translation of the content: alone, it may be translated in another way than in its sentence.
+    """
+
+    def __init__(self, part: _Part) -> None:
+        super().__init__(part)
+        spaced = {n: f" {text} " if part.marked.marks[n].is_tag else text for n, text in self.shown.items()}
+        self.with_codes = _join_words(MARK.sub(lambda match: spaced[number_of(match[0])], part.text))
+        if len(self.inputs) > 1:
+            self.inputs.append(self.with_codes)
+
+    def select(self, part: _Part) -> Container[int]:
+        self.shown = _Verbatim(part).shown
+        return {n for n in find_marks(part.text) if self.marks[n].code is not None and self.marks[n].is_tag}
+
+    def translate_inner(self, number: int, outputs: Mapping[str, str]) -> list[str]:
+        found = super().translate_inner(number, outputs)
+        translation = outputs.get(self.with_codes, "")
+        partner = self.marks[number].partner
+        _, _, later = translation.partition(self.shown[number])
+        between, closing, _ = later.partition(self.shown[partner] if partner is not None else "\0")
+        if not closing:
+            return found
+        for other, shown in self.shown.items():
+            between = between.replace(shown, "" if self.marks[other].is_tag else character_of(other))
+        return [_join_words(between), *found]
+
+
+def _attempts(part: _Part) -> Iterator[_Shown | _WithoutMarks]:
+    """Yield the attempts at a block in their order."""
+    for attempt in (_WithoutFormats, _Verbatim, _WithPlaceholders, _WithoutMarks):
+        trial: _Shown | _WithoutMarks = attempt(part)
+        if trial.inputs:
+            yield trial
 
 
 def _number_placeholders(part: _Part) -> dict[int, str]:
