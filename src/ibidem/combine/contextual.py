@@ -282,7 +282,7 @@ class StepContext:
         banned = () if self._banned is None else tuple(self._banned.tolist())
         if logits.shape[1] - len(banned) < 2:
             return None
-        normalisers = torch.empty(len(logits))
+        normalisers = torch.empty(len(logits), dtype=torch.float32)
         return best_of_mixture(logits, 2, banned=banned, normalisers=normalisers).scores, normalisers
 
     @cached_property
