@@ -30,9 +30,9 @@ from ibidem.combine import (
     Combiner,
     ContextualCombiner,
     ContextualNetwork,
+    DeviceSourceProjection,
     EntryTable,
     MetaK,
-    SourceProjection,
     place_combiner,
 )
 from ibidem.compact import NetworkCompactor, place_compactor
@@ -193,7 +193,7 @@ def random_table(entries: int, model: BaseModel, generator: torch.Generator) -> 
         -torch.rand(entries, generator=generator).half().to(model.device),
         (torch.arange(entries, dtype=torch.int32) // _SENTENCE).to(model.device),
         torch.randint(-127, 128, (sentences, _SOURCE_SIZE), generator=generator, dtype=torch.int8).to(model.device),
-        SourceProjection(
+        DeviceSourceProjection(
             torch.zeros(model.dimension, device=model.device),
             torch.randn(model.dimension, _SOURCE_SIZE, generator=generator).to(model.device),
         ),

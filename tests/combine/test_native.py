@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ibidem.combine import AdaptiveCombiner, FixedCombiner, MetaK
+from ibidem.combine import AdaptiveCombiner, FixedCombiner, MetaK, Sources, StepContext
 from ibidem.combine.combiners import NativeCombiner, to_native
 
 pytestmark = pytest.mark.usefixtures("native_build")
@@ -78,3 +78,18 @@ def test_invalid_arguments_are_refused() -> None:
         combiner.weigh(torch.zeros(2, 8), torch.zeros(2, 8))
     with pytest.raises(ValueError, match=r"\[rows, 4\]"):
         combiner.weigh(torch.zeros(2, 4), torch.zeros(3, 4))
+
+
+@pytest.mark.parametrize(("vocabulary", "banned"), [(900, []), (900, [0, 5]), (2, []), (3, [1]), (3, [0, 2])])
+def test_log_probabilities_of_a_step(vocabulary: int, banned: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """With one allowed token native code cannot return the two best."""
+    generator = torch.Generator().manual_seed(vocabulary)
+    logits = 9 * torch.randn(6, vocabulary, generator=generator)
+    logits[2, :2] = 40.0
+    tokens = torch.randint(vocabulary, (6, 8), generator=generator)
+    left_out = torch.tensor(banned) if banned else None
+    steps = [StepContext(logits, Sources(torch.ones(1, 4)), torch.zeros(6, dtype=torch.long), left_out) for _ in "12"]
+    found = steps[0].log_probs_of(tokens), steps[0].top_log_probs
+    assert ("log_probs" in steps[0].__dict__) == (vocabulary - len(banned) < 2)
+    monkeypatch.setattr("ibidem.combine.contextual.native", lambda: None)
+    torch.testing.assert_close(found, (steps[1].log_probs_of(tokens), steps[1].top_log_probs), atol=1e-5, rtol=1e-5)

@@ -214,6 +214,20 @@ def test_several_memories_use_the_general_confidence(scorers: dict[str, Scorer],
     assert ConfidenceEstimator(tiny).model_for(scorers["two"]) == load_general_confidence(tiny)
 
 
+def test_typical_distances_of_several_memories_are_estimated_once(
+    scorers: dict[str, Scorer], tiny: BaseModel, short: Sequence, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Path] = []
+    monkeypatch.setattr(
+        "ibidem.decode.confidence.estimate_typical_distance", lambda memory: asked.append(memory.path) or 1.0
+    )
+    translator = Translator(tiny, settings=SearchSettings(max_length_extra=12), split="off")
+    for kind in ("memory", "overlay", "memory", "overlay"):
+        layouts = translator.split([s.german for s in short[:3]], memories=())
+        translator.estimator.describe(scorers[kind], layouts, translator.search(layouts, scorer=scorers[kind]))
+    assert len(asked) == len(set(asked)) == 2
+
+
 def test_damage_is_told(copied: Memory, tiny: BaseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     damaged = put(copied, b"{}")
     with pytest.raises(DamagedMemoryError, match="ibidem tune"):

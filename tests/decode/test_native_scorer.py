@@ -79,6 +79,27 @@ def test_the_step_equals_its_parts(parts, rows: int) -> None:
     assert_same(scorer.retrieve(states.double()), expected)
 
 
+def test_another_default_dtype_changes_nothing(parts) -> None:
+    """Another thread may have set it, as transformers does while it loads a model."""
+    index, values, combiner = parts
+    scorer = make_scorer(index, EntryTable(values), to_native(combiner))
+    states, logits = torch.randn(5, 48), torch.randn(5, 40)
+
+    def compute() -> tuple[Retrieved, Best, Retrieved]:
+        by_parts = MemoryScorer(index, EntryTable(values), to_native(combiner)).retrieve(states)
+        return scorer.retrieve(states), best_of_mixture(logits, 4), by_parts
+
+    before = compute()
+    torch.set_default_dtype(torch.float16)
+    try:
+        after = compute()
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert_same(after[0], before[0])
+    assert_same(after[2], before[2])
+    assert torch.equal(after[1].scores, before[1].scores)
+
+
 def test_hidden_entries_stay_hidden(parts) -> None:
     index, values, combiner = parts
     states = torch.randn(5, 48)

@@ -18,7 +18,7 @@ from transformers import AutoModelForSeq2SeqLM, GPT2Config, GPT2LMHeadModel
 
 from ibidem.errors import IbidemError, ModelError, UsageError
 from ibidem.model import BaseModel, load_model
-from ibidem.model.loading import PACKED_FILE, pack, pack_folder, unpack
+from ibidem.model.loading import PACKED_FILE, load_pretrained, pack, pack_folder, unpack
 
 from .zoo import KINDS
 
@@ -51,6 +51,18 @@ def test_every_kind_loads(any_model: BaseModel, request: pytest.FixtureRequest) 
         "mbart50": True,
     }
     assert any_model.forces_eos == expected.get(request.node.callspec.params["any_model"], False)
+
+
+def test_loading_does_not_change_the_default_dtype(model_of, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It holds for all threads: others would make tensors of this dtype."""
+    folder = Path(shutil.copytree(model_of("marian").name, tmp_path / "model"))
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    (folder / "config.json").write_text(json.dumps({**config, "dtype": "float16"}), "utf-8")
+    chosen: list[torch.dtype] = []
+    monkeypatch.setattr(torch, "set_default_dtype", chosen.append)
+    network, _ = load_pretrained(str(folder), folder)
+    assert network.dtype == torch.float32
+    assert set(chosen) <= {torch.float32}
 
 
 def test_marian_bans_its_padding_token(model_of) -> None:

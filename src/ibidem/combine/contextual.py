@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ibidem.combine.mixture import Weights, first_occurrences, present, same_values
 from ibidem.errors import UsageError
-from ibidem.native import runs_triton
+from ibidem.native import best_of_mixture, native, runs_triton
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -270,10 +270,41 @@ class StepContext:
         return self.logits.float().log_softmax(dim=1)
 
     @cached_property
+    def _ranked(self) -> tuple[Tensor, Tensor] | None:
+        """`top_log_probs`, and the log-sum-exp of each row [r]; None where native code cannot compute them.
+
+        `log_probs` has a number for each token of the vocabulary, which takes most of the time of a step.
+        """
+        logits = self.logits
+        plain = logits.is_cpu and logits.dtype == torch.float32 and not logits.requires_grad
+        if native() is None or not plain or "log_probs" in self.__dict__:
+            return None
+        banned = () if self._banned is None else tuple(self._banned.tolist())
+        if logits.shape[1] - len(banned) < 2:
+            return None
+        normalisers = torch.empty(len(logits), dtype=torch.float32)
+        return best_of_mixture(logits, 2, banned=banned, normalisers=normalisers).scores, normalisers
+
+    @cached_property
     def top_log_probs(self) -> Tensor:
         """The two highest log-probabilities among tokens that are not banned, [r, 2]."""
+        if self._ranked is not None:
+            return self._ranked[0]
         allowed = self.log_probs if self._banned is None else self.log_probs.index_fill(1, self._banned, -torch.inf)
         return allowed.topk(2, dim=1).values
+
+    def log_probs_of(self, tokens: Tensor) -> Tensor:
+        """Return the log-probabilities of the base model of some tokens.
+
+        Args:
+            tokens: Token ids, [r, K].
+
+        Returns:
+            [r, K].
+        """
+        if self._ranked is not None:
+            return self.logits.gather(1, tokens) - self._ranked[1][:, None]
+        return self.log_probs.gather(1, tokens)
 
     def of(self, table: EntryTable, entries: Tensor, values: Tensor) -> NeighbourContext:
         """Collect what is known about neighbours.
@@ -317,7 +348,7 @@ class StepContext:
         theirs = table.source_vectors[table.sentences[known].long()].to(mine.dtype)
         cosine = torch.einsum("rm,rkm->rk", mine, theirs) / VECTOR_LENGTH
         return NeighbourContext(
-            self.log_probs.gather(1, values), table.log_probs[known].float(), 1 - cosine, self.top_log_probs
+            self.log_probs_of(values), table.log_probs[known].float(), 1 - cosine, self.top_log_probs
         )
 
 

@@ -109,7 +109,7 @@ def _native_candidates(
     left_out = () if banned is None else tuple(banned.tolist())
     wanted = min(count, logits.shape[1] - len(left_out))
     neighbours = {} if values.shape[1] == 0 else {"base": weights.base, "weights": weights.neighbours, "values": values}
-    normalisers = torch.empty(len(logits))
+    normalisers = torch.empty(len(logits), dtype=torch.float32)
     found = best_of_mixture(logits, wanted, banned=left_out, normalisers=normalisers, **neighbours)
     return Candidates(found.scores, found.tokens, normalisers)
 

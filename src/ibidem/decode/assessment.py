@@ -20,7 +20,7 @@ from ibidem.memory import find_matches
 from ibidem.text import check_translation
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -170,7 +170,7 @@ def translate_and_assess(
                 if message := check_translation(piece.text, translation):
                     warn(number, message)
         text, segments = assess_segments(layout, translations, known, min_confidence, near)
-        ranked = tuple(_rank(layout, parts, rank, decode) for rank in range(max(map(len, parts), default=1)))
+        ranked = tuple(rank_translations(layout, parts, decode))
         assessed.append(AssessedTranslation(text, join_confidences(known), segments, ranked, missing_shards(parts)))
     return assessed
 
@@ -245,10 +245,24 @@ def assess_segments(
     return text, tuple(segments)
 
 
-def _rank(layout: TextLayout, parts: Sequence[Sequence[Hypothesis]], rank: int, decode: Any) -> tuple[str, float]:
-    """Return the translation of a text by the hypotheses of a rank, and their score."""
-    chosen = [hypotheses[min(rank, len(hypotheses) - 1)] for hypotheses in parts]
-    return layout.fill([decode(one.tokens) for one in chosen])[0], sum(one.score for one in chosen)
+def rank_translations(
+    layout: TextLayout, parts: Sequence[Sequence[Hypothesis]], decode: Callable[[list[int]], str]
+) -> list[tuple[str, float]]:
+    """Return the translations of a text, best first: in the n-th one, each piece has its n-th translation.
+
+    Args:
+        layout: The text.
+        parts: The hypotheses of each piece, best first; a piece with fewer has its last one in all others.
+        decode: Returns the text of token ids.
+
+    Returns:
+        Each translation with the sum of the scores of its pieces; one for a blank text.
+    """
+    ranked = []
+    for rank in range(max(map(len, parts), default=1)):
+        chosen = [hypotheses[min(rank, len(hypotheses) - 1)] for hypotheses in parts]
+        ranked.append((layout.fill([decode(one.tokens) for one in chosen])[0], sum(one.score for one in chosen)))
+    return ranked
 
 
 def match_pieces(

@@ -74,6 +74,8 @@ _LEAST_MATCH = 50
 _LOOKED_UP = 12
 _COMPARED = 2
 _RATIO_OFFSET = 8
+# The most typical distances that are kept; a batch needs one for each of its memories.
+_MOST_TYPICAL = 16
 
 
 class NearestPair(NamedTuple):
@@ -318,7 +320,8 @@ class ConfidenceEstimator:
             return 1.0
         key = (str(memory.path), memory.generation)
         if key not in self._typical:
-            self._typical.clear()
+            if len(self._typical) >= _MOST_TYPICAL:
+                self._typical.clear()
             self._typical[key] = estimate_typical_distance(memory) or 1.0
         return self._typical[key]
 

@@ -9,6 +9,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from ibidem.decode.assessment import rank_translations
 from ibidem.decode.beam_search import BeamSearcher, SearchSettings, never_stop
 from ibidem.decode.beams import mark_missing
 from ibidem.decode.confidence import ConfidenceEstimator
@@ -378,17 +379,9 @@ class Translator:
         found = self.search(layouts, prefixes=prefixes, settings=settings, scorer=scorer, glossary=glossary)
         listed: list[list[tuple[str, float]]] = []
         for number, (layout, parts) in enumerate(zip(layouts, found, strict=True)):
-            ranks = range(max(map(len, parts), default=1))
-            chosen = [[hypotheses[min(rank, len(hypotheses) - 1)] for hypotheses in parts] for rank in ranks]
-            listed.append(
-                [
-                    (
-                        self._fill(number, (layout, [[best] for best in row]), warn if rank == 0 else None),
-                        sum(best.score for best in row),
-                    )
-                    for rank, row in enumerate(chosen)
-                ]
-            )
+            if warn is not None:
+                self._fill(number, (layout, parts), warn)
+            listed.append(rank_translations(layout, parts, self.model.tokens.decode))
         return listed
 
     def explain(

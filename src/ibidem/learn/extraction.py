@@ -336,8 +336,10 @@ def store_compact(data: SegmentData, compactor: Compactor, coding: KeyCoding, de
         device: The device of the computation.
     """
     assert data.keys is not None
-    blocks = compact_keys(compactor, ArrayKeys(data.keys), device=device)
-    return replace(data, keys=None, compact=coding.encode(np.concatenate(list(blocks))))
+    # The first block is for a chunk without entries: then there are no others.
+    blocks = [np.empty((0, coding.dimension), np.float16)]
+    blocks += compact_keys(compactor, ArrayKeys(data.keys), device=device)
+    return replace(data, keys=None, compact=coding.encode(np.concatenate(blocks)))
 
 
 def _skip_stored(memory: Memory, chunks: Iterator[Chunk], path: Path) -> None:

@@ -6,12 +6,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
-from ibidem.compact import GENERAL_COMPACTOR, compact_keys
+from ibidem.compact import GENERAL_COMPACTOR
 from ibidem.errors import MemoryFolderError, UsageError
 from ibidem.learn.compact import read_given
-from ibidem.learn.extraction import STAGE, Chunk, cut_chunks, extract_chunk, identify_model, shipped_projection
+from ibidem.learn.extraction import (
+    STAGE,
+    Chunk,
+    cut_chunks,
+    extract_chunk,
+    identify_model,
+    shipped_projection,
+    store_compact,
+)
 from ibidem.learn.maintenance import maintain
 from ibidem.learn.provenance import digest, given_digest
 from ibidem.memory import (
@@ -23,7 +29,7 @@ from ibidem.memory import (
     remove_pairs,
 )
 from ibidem.progress import Progress, silent
-from ibidem.retrieve import ArrayKeys, compactor_of
+from ibidem.retrieve import compactor_of
 from ibidem.text import Counts, Pair, join_lines
 
 if TYPE_CHECKING:
@@ -361,17 +367,12 @@ class MemoryWriter:
         data, means = extract_chunk(self._model, part, _BATCH_TOKENS, lambda _: None)
         vectors = memory.source_projection.vectors(means)
         assert data.keys is not None
-        compactor = self._compactor_of(memory)
-        compact = None
-        if compactor is not None:
+        kept = data.keys if memory.layout.keys else None
+        if (compactor := self._compactor_of(memory)) is not None:
             coding = memory.key_coding
             assert coding is not None
-            # The first block is for a chunk of which every pair is stored already: then there are no others.
-            blocks = [np.empty((0, coding.dimension), np.float16)]
-            blocks += compact_keys(compactor, ArrayKeys(data.keys), device=self._model.device)
-            compact = coding.encode(np.concatenate(blocks))
-        kept = data.keys if memory.layout.keys else None
-        return replace(data, keys=kept, compact=compact, source_vectors=vectors)
+            data = store_compact(data, compactor, coding, self._model.device)
+        return replace(data, keys=kept, source_vectors=vectors)
 
     def _compactor_of(self, memory: Memory) -> Compactor | None:
         """Return the memory's compactor, which is read again only when it changes."""

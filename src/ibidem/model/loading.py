@@ -347,8 +347,9 @@ def build(config: Any, weights: dict[str, Tensor], folder: Path) -> Any:
     """
     from transformers import AutoModelForSeq2SeqLM, GenerationConfig
 
+    # Without a dtype, that of the configuration, such as float16, becomes torch's default meanwhile: for all threads.
     with torch.device("meta"):
-        blank = AutoModelForSeq2SeqLM.from_config(config, trust_remote_code=False)
+        blank = AutoModelForSeq2SeqLM.from_config(config, dtype=torch.float32, trust_remote_code=False)
     network = type(blank).from_pretrained(
         None, config=config, state_dict=weights, dtype=torch.float32, trust_remote_code=False, use_safetensors=True
     )

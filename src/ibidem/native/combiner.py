@@ -218,7 +218,8 @@ class CombinerKernel:
             raise ValueError(f"a context of shapes {[list(part.shape) for part in context]} was given, not {shapes}")
         parts = [dense(part) for part in context]
         addresses = [part.data_ptr() for part in parts] if parts else [None] * 4
-        base, neighbours = torch.empty(rows), torch.empty(rows, width)
+        base = torch.empty(rows, dtype=torch.float32)
+        neighbours = torch.empty(rows, width, dtype=torch.float32)
         done = require().combiner_weigh(
             self.address,
             near.data_ptr(),
@@ -287,7 +288,7 @@ def best_of_mixture(
     ]
     if len({tensor is None for tensor in kept}) != 1:
         raise ValueError("give all of base, weights and values, or none")
-    scores = torch.empty(rows, count)
+    scores = torch.empty(rows, count, dtype=torch.float32)
     tokens = torch.empty(rows, count, dtype=torch.int64)
     done = require().best_of_mixture(
         logits.data_ptr(),

@@ -90,7 +90,7 @@ class CompactorKernel:
         if plain.ndim != 2 or plain.shape[1] != self.inputs:
             raise ValueError(f"states of shape {list(plain.shape)} were given to a compactor of {self.inputs} inputs")
         rows = len(plain)
-        compact = torch.empty(rows, self.outputs)
+        compact = torch.empty(rows, self.outputs, dtype=torch.float32)
         if not self._apply(self.address, plain.data_ptr(), rows, compact.data_ptr(), torch.get_num_threads()):
             raise MemoryError(f"Out of memory to compact {rows} states.")
         return compact

@@ -78,7 +78,7 @@ class NativeLinear:
         if x.shape[-1] != self.inputs:
             raise ValueError(f"a row of {x.shape[-1]} numbers was given to a layer of {self.inputs} inputs")
         plain = dense(x)
-        out = torch.empty(*x.shape[:-1], self.outputs)
+        out = torch.empty(*x.shape[:-1], self.outputs, dtype=torch.float32)
         rows = plain.numel() // self.inputs
         done = self._apply(self.handle, plain.data_ptr(), rows, activation, out.data_ptr(), torch.get_num_threads())
         if not done:
@@ -264,8 +264,8 @@ class NativeSteps:
             raise ValueError(f"tokens of shape {list(ids.shape)} were given to {self._rows} hypotheses")
         if self._done == decoder.most_steps:
             raise ValueError(f"the model has positions for {decoder.most_steps} tokens and no more")
-        states = torch.empty(self._rows, decoder.width)
-        logits = torch.empty(self._rows, decoder.vocabulary)
+        states = torch.empty(self._rows, decoder.width, dtype=torch.float32)
+        logits = torch.empty(self._rows, decoder.vocabulary, dtype=torch.float32)
         done = self._step(self._handle, ids.data_ptr(), states.data_ptr(), logits.data_ptr(), torch.get_num_threads())
         _check(done, f"a token is outside of the model's vocabulary of {decoder.vocabulary}")
         self._done += 1
@@ -415,8 +415,8 @@ class NativeEncoder:
                 f"{len(ids)} tokens are not sources of {counts.tolist()}, each of {self._most} tokens at most"
             )
         shape = (2, len(counts), self._target_heads, longest, self._width // self._target_heads)
-        sources = [torch.empty(shape) for _ in self._target]
-        means = torch.empty(len(counts), self._width)
+        sources = [torch.empty(shape, dtype=torch.float32) for _ in self._target]
+        means = torch.empty(len(counts), self._width, dtype=torch.float32)
         done = require().encode(
             ctypes.byref(self._parts),
             ids.data_ptr(),

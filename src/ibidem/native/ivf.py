@@ -372,7 +372,7 @@ class Ivf:
         threads: int | None,
     ) -> tuple[Tensor, Tensor]:
         plain = dense(queries)
-        distances = torch.empty(len(plain), k)
+        distances = torch.empty(len(plain), k, dtype=torch.float32)
         entries = torch.empty(len(plain), k, dtype=torch.int64)
         done = require().ivf_search(
             ctypes.byref(self._parts),

@@ -195,7 +195,8 @@ class RetrievalStep:
         """
         plain, k = self._checked(states), self._combiner.k
         rows = len(plain)
-        near, entries = torch.empty(rows, k), torch.empty(rows, k, dtype=torch.int64)
+        near = torch.empty(rows, k, dtype=torch.float32)
+        entries = torch.empty(rows, k, dtype=torch.int64)
         values, remote = torch.empty_like(entries), self._prepare_remote(plain, group_size)
         done = self._retrieve(
             self._address,
@@ -245,7 +246,8 @@ class RetrievalStep:
             raise ValueError(f"{len(plain)} states and {rows} rows of logits were given of {beams.rows} hypotheses")
         mask, banned_count = check_count(count, size, banned)
         vectors = self._checked_vectors(source_vectors, beams, count)
-        scores, tokens = torch.empty(rows, count), torch.empty(rows, count, dtype=torch.int64)
+        scores = torch.empty(rows, count, dtype=torch.float32)
+        tokens = torch.empty(rows, count, dtype=torch.int64)
         remote = self._prepare_remote(plain, beams.beam)
         done = self._retrieve_and_mix(
             self._address,

@@ -14,6 +14,7 @@ from ibidem.learn.compact.compaction import read_stored
 from ibidem.learn.jobs import Context, Job, Task, save_array
 from ibidem.learn.provenance import digest
 from ibidem.memory import replace_file
+from ibidem.retrieve import RangeKeys
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ibidem.learn.jobs import Distribution
-    from ibidem.memory import KeyView, Memory
+    from ibidem.memory import Memory
     from ibidem.progress import Progress
 
 _COMPACTOR = "compactor.safetensors"
@@ -44,19 +45,6 @@ class BlockOrder:
     rows: int
 
 
-class _Range:
-    """The keys start:stop of a memory, as `compact_keys` reads them."""
-
-    def __init__(self, keys: KeyView, start: int, stop: int) -> None:
-        self._keys, self._start, self._stop = keys, start, stop
-        self.size, self.dimension = stop - start, keys.dimension
-
-    def blocks(self, rows: int) -> Iterator[NDArray[np.float16]]:
-        """Yield the keys in order, block by block."""
-        for start in range(self._start, self._stop, rows):
-            yield self._keys.read(start, min(start + rows, self._stop))
-
-
 def compact_part(order: BlockOrder, context: Context, folder: Path) -> dict[str, Any]:
     """Compute the compact keys of consecutive entries.
 
@@ -70,7 +58,7 @@ def compact_part(order: BlockOrder, context: Context, folder: Path) -> dict[str,
     """
     assert context.memory is not None
     compactor, coding = read_stored((context.folder / _COMPACTOR).read_bytes())
-    keys = _Range(context.memory.keys, order.start, order.stop)
+    keys = RangeKeys(context.memory.keys, order.start, order.stop)
     blocks = compact_keys(compactor, keys, rows=order.rows, device=context.device)
     save_array(folder, "compact", np.concatenate([coding.encode(block) for block in blocks]))
     return {"entries": order.stop - order.start}
