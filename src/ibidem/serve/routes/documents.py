@@ -154,7 +154,9 @@ def make_routes(service: Service) -> APIRouter:
             raise HttpError(400, f"Invalid file: {job.message}")
         name = job.id + PurePath(job.file).suffix
         address = request.url_for("download_file", name=name)
-        if request.headers.get("x-forwarded-proto", "").lower() == "https":  # it concerns only the client's own response
+        if (
+            request.headers.get("x-forwarded-proto", "").lower() == "https"
+        ):  # it concerns only the client's own response
             address = address.replace(scheme="https")
         return json_response(TranslateFileResponse(translatedFileUrl=str(address)))
 
