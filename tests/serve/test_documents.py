@@ -145,6 +145,9 @@ def test_libretranslate(translator: Translator) -> None:
         assert re.fullmatch(rf"{client.url}/download_file/[\w-]{{32}}\.docx", url)
         with urllib.request.urlopen(url) as answer:
             assert texts_of(answer.read()) == expected
+        body, kind = form({}, "a.txt", b"Datei")
+        behind = client.send("POST", "/translate_file", body, Content_Type=kind, X_Forwarded_Proto="https").json
+        assert behind["translatedFileUrl"].startswith(client.url.replace("http:", "https:"))
         for fields, name, message in (
             ({"target": "fr"}, "a.txt", "fr is not supported"),
             ({"target": "en", "memories": "other"}, "a.txt", "There is no memory other"),

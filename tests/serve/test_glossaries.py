@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +12,7 @@ import pytest
 from ibidem.decode import SearchSettings, Translator
 from ibidem.glossary import Entry, Glossary
 from ibidem.model import load_model
-from ibidem.serve import Limits, make_service, running
+from ibidem.serve import Key, KeyStore, Limits, ServeSettings, hash_key, make_service, running
 
 from .conftest import OPEN, Client, served
 
@@ -102,11 +104,20 @@ def test_official_client_uses_multilingual_glossaries(client: Client, connect: C
     assert deepl.list_multilingual_glossaries() == []
 
 
+@contextmanager
+def with_keys(translator: Translator, settings: ServeSettings) -> Iterator[Client]:
+    """A server with two keys that may write and one that may do all."""
+    scopes = {"anna": "write", "bob": "write", "root": "admin"}
+    keys = KeyStore([Key(hash_key(key), scope) for key, scope in scopes.items()])
+    with running(make_service(translator, settings, keys)) as url:
+        yield Client(url)
+
+
 def test_only_the_key_that_created_a_glossary_changes_it(
     shipped: Translator, connect: Callable[..., Any], tmp_path: Path
 ) -> None:
     settings = replace(OPEN, glossaries=tmp_path, keys_required=True)
-    with served(shipped, settings, "anna", "bob") as (client, _):
+    with with_keys(shipped, settings) as client:
         made = connect(client, "anna").create_glossary("app", "DE", "EN", ENTRIES)
         other = connect(client, "bob")
         assert other.get_glossary_entries(made) == ENTRIES
@@ -228,9 +239,9 @@ def test_files_of_terms(client: Client) -> None:
 
 
 def test_rights_on_glossaries(shipped: Translator, tmp_path: Path) -> None:
-    settings = replace(OPEN, glossaries=tmp_path, keys_required=True)
+    settings = replace(OPEN, glossaries=tmp_path / "glossaries", keys_required=True, audit=tmp_path / "audit")
     body = {"name": "app", "source_lang": "de", "target_lang": "en", "entries": "Mandant\ttenant"}
-    with served(shipped, settings, "anna", "bob") as (client, _):
+    with with_keys(shipped, settings) as client:
         anna, bob = (Client(client.url, {"Authorization": f"Bearer {key}"}) for key in ("anna", "bob"))
         id = anna.post("/v2/glossaries", body).json["glossary_id"]
         assert [one["rights"] for one in bob.get("/glossaries").json["glossaries"]] == ["read"]
@@ -239,3 +250,12 @@ def test_rights_on_glossaries(shipped: Translator, tmp_path: Path) -> None:
         assert bob.post(f"/trash/glossary/{id}/restore", {}).status == 403
         assert bob.send("DELETE", f"/trash/glossary/{id}").status == 403
         assert anna.post(f"/trash/glossary/{id}/restore", {}).status == 200
+        # The key of the owner may be lost.
+        root = Client(client.url, {"Authorization": "Bearer root"})
+        assert [one["rights"] for one in root.get("/glossaries").json["glossaries"]] == ["manage"]
+        new = json.dumps({"name": "new"}).encode()
+        assert root.send("PATCH", f"/v3/glossaries/{id}", new, Content_Type="application/json").status == 200
+        assert root.send("DELETE", f"/v2/glossaries/{id}").status == 204
+        assert root.post(f"/trash/glossary/{id}/restore", {}).status == 200
+    lines = [json.loads(line) for line in (tmp_path / "audit").read_text().splitlines()]
+    assert [line["action"] for line in lines] == ["create", "delete", "restore", "change", "delete", "restore"]

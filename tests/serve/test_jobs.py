@@ -103,6 +103,35 @@ def wait(job: Job, seconds: float = MAX_SECONDS) -> Job:
     return job
 
 
+def test_an_owner_does_not_wait_for_the_imports_of_another(folders: dict[str, Path], tmp_path: Path) -> None:
+    free = threading.Event()
+
+    def learn(job: Job, pairs: Iterator[Pair], corpus: Corpus) -> tuple[int, str]:
+        if job.memory == "mine":
+            free.wait(MAX_SECONDS)
+        return add(job, pairs, corpus)
+
+    folders["other"] = tmp_path / "other"
+    jobs = Jobs(learn, lambda _: ("de", "en"), Limits(), folders)
+
+    def start(memory: str, owner: str) -> Job:
+        with jobs.receive(memory, "a.tsv") as upload:
+            upload.path.write_bytes(b"Eins\tOne\n")
+            return jobs.start(memory, upload, "keep", owner)
+
+    many = [start("mine", "one") for _ in range(4)]
+    with pytest.raises(HttpError, match="Other files"):
+        start("mine", "one")
+    assert wait(start("other", "two")).state == "done"
+    same = start("mine", "two")
+    jobs.cancel(many[3])
+    assert many[3].state == "cancelled", "a job that waits ends at once"
+    assert [job.state for job in (*many[:3], same)] == ["running"] * 4
+    free.set()
+    assert {wait(job).state for job in (*many[:3], same)} == {"done"}
+    jobs.close()
+
+
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_decompression_bomb_can_be_cancelled(
     name: str, upload_folder: Path, loose: Limits, folders: dict[str, Path]

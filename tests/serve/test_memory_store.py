@@ -284,6 +284,18 @@ def test_renaming_while_others_translate_and_learn(tiny: Any, store: Path) -> No
     assert all(memory.find(text) for text in learnt)
 
 
+def test_a_memory_that_another_server_moves_away(managed: Client, tiny: Any, store: Path) -> None:
+    """The other server has it no more, also if nobody lists the memories there."""
+    managed.post("/memories", {"name": "team"})
+    with running(make_service(make_translator(tiny, None), replace(OPEN, memories=store))) as url:
+        other = Client(url)
+        assert other.post("/translate", {"q": GERMAN}).status == 200
+        managed.send("DELETE", "/memories/team")
+        changed = other.post("/translate", {"q": GERMAN})
+        assert (changed.status, changed.headers["retry-after"]) == (503, "1")
+        assert other.post("/translate", {"q": GERMAN}).status == 200
+
+
 def test_what_a_killed_server_leaves(tiny: Any, managed: Client, store: Path) -> None:
     managed.post("/memories", {"name": "whole"})
     shutil.copytree(store / "whole", store / ".new-0123")

@@ -390,6 +390,27 @@ def test_a_file_is_translated_and_downloaded(still: Page, tmp_path: Path, transl
     assert page.has_no_browser_errors()
 
 
+def test_a_busy_server_gets_the_file_again(still: Page, tmp_path: Path) -> None:
+    """A key has a few documents at a time, and a translator drops more."""
+    page = still
+    page.wait_for_start()
+    page.run(
+        """const real = window.fetch, seen = window.seen = [];
+        window.fetch = (path, options) => {
+          const kind = `${options.method} ${/^.documents/.test(path) ? "document" : path}`;
+          seen.push(kind);
+          if (seen.filter((one) => one === kind).length > 1) return real(path, options);
+          const headers = { "Retry-After": "0.05" };
+          return Promise.resolve(new Response(JSON.stringify({ error: "busy" }), { status: 429, headers }));
+        };"""
+    )
+    (tmp_path / "text.txt").write_text(GERMAN, encoding="utf-8")
+    page["document-file"].send_keys(str(tmp_path / "text.txt"))
+    page.wait(lambda: page.all("#document-list .primary"), "the download")
+    assert page.run("return window.seen.filter((one) => one === 'POST document').length") == 2
+    assert page.has_no_browser_errors()
+
+
 def test_a_file_is_dropped(still: Page) -> None:
     page = still
     page.wait_for_start()

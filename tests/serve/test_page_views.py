@@ -189,6 +189,26 @@ def test_errors_are_shown_where_the_text_is(page: Page) -> None:
     assert len(page["source"].get_attribute("value")) == 2 * limit
 
 
+def test_a_translation_whose_comparison_is_late_is_not_dimmed(page: Page) -> None:
+    page.wait_for_start()
+    page.run(
+        """const real = window.fetch, problem = arguments[0];
+        window.compared = window.shown = 0;
+        new MutationObserver(() => { window.shown += !problem.hidden; }).observe(problem, { attributes: true });
+        window.fetch = (path, options) => {
+          if (!String(options.body).includes('"memories":[]') || window.compared++) return real(path, options);
+          const headers = { "Retry-After": "0.05" };
+          return Promise.resolve(new Response(JSON.stringify({ error: "busy" }), { status: 429, headers }));
+        };""",
+        page["problem"],
+    )
+    page.paste("Die Vorlage ist leer.")
+    page.wait(lambda: page.run("return window.compared") == 2, "the second attempt")
+    page.wait_until_idle()
+    assert page.run("return window.shown") == 0
+    assert page["copy"].is_enabled()
+
+
 def test_text_of_any_characters(page: Page, translator: Translator) -> None:
     """Offsets count code points; half of a surrogate pair is not a character."""
     text = f"😀 {KNOWN[0]} 𝒳 {KNOWN[1]}"

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
 import ibidem
-from ibidem.errors import IbidemError, LockedMemoryError, ShardError, UsageError
+from ibidem.errors import IbidemError, LockedMemoryError, MemoryFolderError, ShardError, UsageError
 from ibidem.serve import metrics, schemas
 from ibidem.serve.http_error import HttpError, error_response
 from ibidem.serve.middleware import Middleware
@@ -57,9 +57,15 @@ def make_app(service: Service) -> ASGIApp:
         await asyncio.to_thread(service.close)
 
     app = FastAPI(title="ibidem", version=ibidem.__version__, openapi_url=None, lifespan=lifespan)
+
+    async def handle(request: Request, error: Exception) -> JSONResponse:
+        if isinstance(error, MemoryFolderError) and await service.run_in_thread(service.memories.follow):
+            error = HttpError(503, "The memories of the server have just changed: try again.", retry_after=1)
+        return await handle_exception(request, error)
+
     handled: tuple[Any, ...] = (HttpError, HTTPException, RequestValidationError, ShardError, Exception)
     for kind in handled:
-        app.add_exception_handler(kind, handle_exception)
+        app.add_exception_handler(kind, handle)
     for module in (
         *(libretranslate, segments, deepl, openai, documents, glossaries, memories, trash),
         *(metrics, replication),

@@ -25,7 +25,7 @@ class AuditLog:
     """Appends a JSON object to a file for each change; each line is on disk before the response is sent.
 
     A line has `time` (UTC), `action` (`add`, `replace`, `remove`, `import`, `import_done`, `cancel`, and `create`,
-    `rename`, `access`, `delete`, `restore` or `purge` for a whole memory or glossary), `memory` (its name),
+    `rename`, `access`, `change`, `delete`, `restore` or `purge` for a whole memory or glossary), `memory` (its name),
     `key` (the first 12 digits of the key's hash, empty without a key), `address`, and numbers such as the ids of the
     pairs. It never has texts, origins or names of files. A line is written after its change: a kill between both loses
     the line, not the change.

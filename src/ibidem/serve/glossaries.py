@@ -239,7 +239,7 @@ class GlossaryStore:
     def change(
         self,
         id: str,
-        owner: str,
+        owner: str | None,
         *,
         name: str | None = None,
         add: Sequence[Terms] = (),
@@ -249,7 +249,7 @@ class GlossaryStore:
 
         Args:
             id: Its id.
-            owner: The owner of the key that changes it.
+            owner: The owner of the key that changes it; None for one that may change all.
             name: Its new name.
             add: Terms to add; they replace entries of the same terms.
             replaced: Terms of one pair of languages that replace the present ones.
@@ -280,12 +280,12 @@ class GlossaryStore:
             self._stored[id] = StoredGlossary(id, dictionaries)
             return self._stored[id]
 
-    def delete(self, id: str, owner: str, pair: Pair | None = None) -> None:
+    def delete(self, id: str, owner: str | None, pair: Pair | None = None) -> None:
         """Move a glossary to the trash, or delete one pair of languages of several.
 
         Args:
             id: Its id.
-            owner: The owner of the key that deletes it.
+            owner: The owner of the key that deletes it; None for one that may delete all.
             pair: The pair of languages; None for the whole glossary.
 
         Raises:
@@ -409,13 +409,13 @@ class GlossaryStore:
             raise HttpError(403, "This server stores no glossaries: start it with --glossaries FOLDER.")
         return self._folder
 
-    def _owned(self, id: str, owner: str) -> StoredGlossary:
+    def _owned(self, id: str, owner: str | None) -> StoredGlossary:
         stored = self._stored.get(id)
         if stored is None:
             raise HttpError(404, "There is no glossary of this id.")
         if stored.is_fixed:
             raise HttpError(403, "The operator of the server gives this glossary: it cannot be changed.")
-        if stored.first.owner not in ("", owner):
+        if owner is not None and stored.first.owner not in ("", owner):
             raise HttpError(403, "The glossary belongs to another key.")
         return stored
 

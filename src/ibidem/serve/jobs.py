@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ibidem.serve")
 
 MAX_RUNNING = 8
+_WORKERS = 2
 _MAX_KEPT = 100
 _FOLDER = "import-"
 _STATE = "job.json"
@@ -77,6 +78,7 @@ class Job:
         cancelled: Whether the job has to stop.
         bad_pairs: What to do about defects of the file: "stop", "fix" or "keep".
         refused: Whether the file has a certain defect, so that nothing was learnt.
+        owner: Name of the owner of the API key, "" without a key.
     """
 
     id: str
@@ -90,6 +92,7 @@ class Job:
     cancelled: bool = False
     bad_pairs: str = "stop"
     refused: bool = False
+    owner: str = ""
 
 
 @dataclass
@@ -132,7 +135,7 @@ AddPairs = Callable[[Job, Iterator[Pair], Corpus], tuple[int, str]]
 
 
 class Jobs:
-    """Imports one file after the other, and keeps the state of the last hundred jobs.
+    """Imports files, two at a time but one of each owner and memory, and keeps the state of the last hundred jobs.
 
     Args:
         add: Adds pairs to a memory.
@@ -161,7 +164,9 @@ class Jobs:
         self._max_stored_bytes = MAX_RUNNING * limits.import_bytes
         self._stored_bytes = 0
         self._lock = threading.Lock()
-        self._worker = ThreadPoolExecutor(1, "ibidem-import")
+        self._waiting: list[tuple[Job, ImportUpload]] = []
+        self._active: list[Job] = []
+        self._workers = ThreadPoolExecutor(_WORKERS, "ibidem-import")
 
     def resume(self) -> None:
         """Continue the imports of a server that has ended, and remove files that were not sent completely."""
@@ -182,10 +187,12 @@ class Jobs:
                     upload.size = upload.path.stat().st_size
                     self._stored_bytes += upload.size
                     upload.started = True
-                    self._worker.submit(self._run, job, upload)
+                    self._waiting.append((job, upload))
                 else:
                     lock.release()
         self._forget_old()
+        with self._lock:
+            self._start_waiting()
 
     def is_importing(self, memory: str) -> bool:
         """Return whether a file is being sent to or imported into a memory.
@@ -268,31 +275,33 @@ class Jobs:
             self._stored_bytes += size
         upload.size += size
 
-    def start(self, memory: str, upload: ImportUpload, bad_pairs: str = "stop") -> Job:
+    def start(self, memory: str, upload: ImportUpload, bad_pairs: str = "stop", owner: str = "") -> Job:
         """Import a complete file, and remove it afterwards; the job is on disk when the function returns.
 
         Args:
             memory: Name of the memory, which must exist.
             upload: The complete file.
             bad_pairs: What to do about defects of the file; see `ibidem.check.guard`.
+            owner: Name of the owner of the API key, "" without a key.
 
         Returns:
             The job, whose attributes change while it runs.
 
         Raises:
-            HttpError: 503, too many imports are running, or the server is shutting down.
+            HttpError: 503, too many imports of this owner or of all are running, or the server is shutting down.
         """
-        job = Job(upload.path.parent.name.removeprefix(_FOLDER), memory, upload.path.name, bad_pairs=bad_pairs)
+        name = upload.path.parent.name.removeprefix(_FOLDER)
+        job = Job(name, memory, upload.path.name, bad_pairs=bad_pairs, owner=owner)
         _sync(upload.path)
         _write_job(upload.path.parent, job)
         with self._lock:
-            self._check_running()
-            try:
-                self._worker.submit(self._run, job, upload)
-            except RuntimeError:  # the pool was shut down
-                raise ClosingError from None
+            self._check_running(owner)
+            if self._closed:
+                raise ClosingError
             upload.started = True
             self._jobs[job.id] = job
+            self._waiting.append((job, upload))
+            self._start_waiting()
             self._forget_old()
         return job
 
@@ -315,15 +324,36 @@ class Jobs:
             job: The job; one that has ended stays as it is.
         """
         job.cancelled = True
+        with self._lock:
+            waiting = [one for one in self._waiting if one[0] is job]
+            self._waiting = [one for one in self._waiting if one[0] is not job]
+        for one in waiting:
+            self._finish(*one)
 
     def close(self) -> None:
         """Stop all imports; pairs that were already added remain, and the next server continues the imports."""
-        self._closed = True
-        self._worker.shutdown(wait=True)
+        with self._lock:
+            self._closed = True
+            waiting, self._waiting = self._waiting, []
+        for _, upload in waiting:
+            upload.lock.release()  # the file stays for the next server
+        self._workers.shutdown(wait=True)
 
-    def _check_running(self) -> None:
-        if sum(job.state == "running" for job in list(self._jobs.values())) >= MAX_RUNNING:
+    def _check_running(self, owner: str = "") -> None:
+        running = [job.owner for job in list(self._jobs.values()) if job.state == "running"]
+        # Half of the places remain for other owners. Without keys all requests have one owner.
+        if len(running) >= MAX_RUNNING or (owner and running.count(owner) >= MAX_RUNNING // 2):
             raise HttpError(503, "Other files are being imported: try again later.", retry_after=30)
+
+    def _start_waiting(self) -> None:
+        """Start imports in the order of their arrival, but one of each owner and memory; the lock must be held."""
+        for job, upload in list(self._waiting):
+            if self._closed or len(self._active) == _WORKERS:
+                return
+            if not any(job.owner == one.owner or job.memory == one.memory for one in self._active):
+                self._waiting.remove((job, upload))
+                self._active.append(job)
+                self._workers.submit(self._run, job, upload)
 
     def _forget_old(self) -> None:
         while len(self._jobs) > _MAX_KEPT:
@@ -341,6 +371,15 @@ class Jobs:
             self._stored_bytes -= upload.size
 
     def _run(self, job: Job, upload: ImportUpload) -> None:
+        try:
+            self._finish(job, upload)
+        finally:
+            with self._lock:
+                self._active = [one for one in self._active if one is not job]
+                self._start_waiting()
+
+    def _finish(self, job: Job, upload: ImportUpload) -> None:
+        """Import a file unless its job was cancelled, and store the result."""
         try:
             state, message = self._import(job, upload.path)
         except _ServerClosedError:
@@ -453,6 +492,7 @@ def _read_job(folder: Path, memory: str) -> Job | None:
             message=str(found["message"])[:_MAX_MESSAGE],
             bad_pairs=check_policy(str(found.get("bad_pairs", "stop"))),
             refused=found.get("refused") is True,
+            owner=str(found.get("owner", "")),
         )
     except (OSError, ValueError, KeyError, TypeError, RecursionError, UsageError):
         return None

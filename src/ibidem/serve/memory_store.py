@@ -152,27 +152,35 @@ class MemoryStore:
         """Whether clients can create memories."""
         return self._folder is not None and not self._read_only
 
-    def follow(self) -> None:
-        """Load memories that another server created, and forget those that it moved away; cheap without a change."""
+    def follow(self) -> bool:
+        """Load memories that another server created, and forget those that it moved away; cheap without a change.
+
+        Returns:
+            Whether there was a memory to load or to forget.
+        """
         if self._folder is None:
-            return
+            return False
+        changed = False
         try:
             status = self._folder.stat()
             stamp = status.st_ino, status.st_mtime_ns
             if stamp == self._seen:
-                return
+                return False
             with self._lock:
                 names = sorted(path.name for path in self._folder.iterdir() if _is_name(path.name))
                 for name in [known for known in self._records if known not in names]:
                     self._detach(name)
+                    changed = True
                 for name in names:
                     if name not in self._records and name not in self._refused and Memory.exists(self._folder / name):
                         self._load(name)
+                        changed = True
                 self._seen = stamp
         except FileNotFoundError:
-            return
+            pass
         except OSError as error:
             logger.error("The folder of memories %s cannot be read: %s", self._folder, error)
+        return changed
 
     def rights(self, name: str, owner: str, scope: str, *, required: bool) -> Rights:
         """Return what a request may do with a memory.

@@ -153,7 +153,12 @@ def make_routes(service: Service) -> APIRouter:
         if job.state != "done":
             raise HttpError(400, f"Invalid file: {job.message}")
         name = job.id + PurePath(job.file).suffix
-        return json_response(TranslateFileResponse(translatedFileUrl=str(request.url_for("download_file", name=name))))
+        address = request.url_for("download_file", name=name)
+        if (
+            request.headers.get("x-forwarded-proto", "").lower() == "https"
+        ):  # it concerns only the client's own response
+            address = address.replace(scheme="https")
+        return json_response(TranslateFileResponse(translatedFileUrl=str(address)))
 
     @router.get(
         "/download_file/{name}", response_class=Response, tags=["LibreTranslate"], responses=ERRORS, summary="Download"

@@ -65,7 +65,8 @@ def _add_files(router: APIRouter, service: Service) -> None:
         owner = check(request)
         found = []
         for stored in store.list_glossaries():
-            managed = may_change(request) and not stored.is_fixed and stored.owner in ("", owner)
+            of_owner = stored.owner in ("", owner) or _changer(service, request) is None
+            managed = may_change(request) and not stored.is_fixed and of_owner
             found += [
                 StoredGlossaryInfo(
                     id=stored.id,
@@ -138,7 +139,7 @@ def _add_version_2(router: APIRouter, service: Service) -> None:
         summary="Create a glossary",
     )
     async def create(request: Request) -> Response:
-        """The glossary is on disk when the response is sent. Only the key that created it can delete it."""
+        """The glossary is on disk when the response is sent. It belongs to the key of the request."""
         body = await service.read(request, GlossaryRequest, scope="write")
         owner = service.authenticator.owner_of(request, body.auth_key)
         stored = await service.run_in_thread(_create, service, request, body.name, [_terms(body)], owner)
@@ -171,7 +172,7 @@ def _add_version_2(router: APIRouter, service: Service) -> None:
 
     @router.delete("/v2/glossaries/{id}", status_code=204, response_class=Response, summary="Delete a glossary")
     async def delete(request: Request, id: str) -> Response:
-        """Only the key that created a glossary can delete it; `POST /trash/glossary/ID/restore` undoes this."""
+        """With the key that created it or the scope `admin`; `POST /trash/glossary/ID/restore` undoes this."""
         check(request, scope="write")
         await _delete(service, request, id)
         return Response(status_code=204)
@@ -189,7 +190,7 @@ def _add_version_3(router: APIRouter, service: Service) -> None:
         summary="Create a glossary of several pairs of languages",
     )
     async def create(request: Request) -> Response:
-        """The glossary is on disk when the response is sent. Only the key that created it can change it."""
+        """The glossary is on disk when the response is sent. It belongs to the key of the request."""
         body = await service.read(request, MultilingualGlossaryRequest, scope="write")
         terms = [_terms(one) for one in body.dictionaries]
         owner = owner_of(request, body.auth_key)
@@ -221,7 +222,10 @@ def _add_version_3(router: APIRouter, service: Service) -> None:
         terms = [_terms(one) for one in body.dictionaries or ()]
 
         def apply() -> StoredGlossary:
-            return store.change(id, owner_of(request, body.auth_key), name=body.name, add=terms)
+            changer = _changer(service, request, body.auth_key)
+            stored = store.change(id, changer, name=body.name, add=terms)
+            service.audit.write("change", stored.first.name, request, kind="glossary", id=id)
+            return stored
 
         return json_response(_describe_all(store, await service.run_in_thread(apply)))
 
@@ -237,7 +241,9 @@ def _add_version_3(router: APIRouter, service: Service) -> None:
         terms = _terms(body)
 
         def apply() -> StoredGlossary:
-            return store.change(id, owner_of(request, body.auth_key), replaced=terms)
+            stored = store.change(id, _changer(service, request, body.auth_key), replaced=terms)
+            service.audit.write("change", stored.first.name, request, kind="glossary", id=id)
+            return stored
 
         stored = await service.run_in_thread(apply)
         return json_response(_describe_pair(stored.dictionaries[terms.pair]))
@@ -256,7 +262,7 @@ def _add_version_3(router: APIRouter, service: Service) -> None:
 
     @router.delete("/v3/glossaries/{id}", status_code=204, response_class=Response, summary="Delete a glossary")
     async def delete(request: Request, id: str) -> Response:
-        """Only the key that created a glossary can delete it; `POST /trash/glossary/ID/restore` undoes this."""
+        """With the key that created it or the scope `admin`; `POST /trash/glossary/ID/restore` undoes this."""
         check(request, scope="write")
         await _delete(service, request, id)
         return Response(status_code=204)
@@ -271,7 +277,7 @@ def _add_version_3(router: APIRouter, service: Service) -> None:
         """A glossary without any terms is deleted."""
         check(request, scope="write")
         pair = (primary_language(source_lang), primary_language(target_lang))
-        await service.run_in_thread(store.delete, id, owner_of(request), pair)
+        await _delete(service, request, id, pair)
         return Response(status_code=204)
 
 
@@ -281,13 +287,19 @@ def _create(service: Service, request: Request, name: str, terms: list[Terms], o
     return stored
 
 
-async def _delete(service: Service, request: Request, id: str) -> None:
-    owner = service.authenticator.owner_of(request)
+def _changer(service: Service, request: Request, key: str | None = None) -> str | None:
+    """Return the owner whose glossaries a request may change; None for all owners, with the scope `admin`."""
+    authenticator = service.authenticator
+    return None if authenticator.required and request.state.scope == "admin" else authenticator.owner_of(request, key)
+
+
+async def _delete(service: Service, request: Request, id: str, pair: tuple[str, str] | None = None) -> None:
+    changer = _changer(service, request)
 
     def apply() -> None:
         name = service.glossaries.find(id).first.name
-        service.glossaries.delete(id, owner)
-        service.audit.write("delete", name, request, kind="glossary", id=id)
+        service.glossaries.delete(id, changer, pair)
+        service.audit.write("delete" if pair is None else "change", name, request, kind="glossary", id=id)
 
     await service.run_in_thread(apply)
 

@@ -145,7 +145,7 @@ def make_routes(service: Service) -> APIRouter:
                 async for part in stream_body(request, service.limits.import_bytes, service.limits.body_seconds):
                     service.jobs.grow(upload, len(part))
                     await service.run_in_thread(copy.write, part)
-            job = await service.run_in_thread(service.jobs.start, name, upload, bad_pairs)
+            job = await service.run_in_thread(service.jobs.start, name, upload, bad_pairs, request.state.owner)
             service.audit.write("import", name, request, job=job.id, bytes=upload.size)
         return json_response(_describe(job), 202)
 
@@ -168,7 +168,7 @@ def make_routes(service: Service) -> APIRouter:
         found = find_job(request, id)
         if found.state == "running":
             service.check_rights(request, found.memory, "write")
-        service.jobs.cancel(found)
+        await service.run_in_thread(service.jobs.cancel, found)
         service.audit.write("cancel", found.memory, request, job=found.id)
         return json_response(_describe(found))
 

@@ -34,7 +34,7 @@ def make_routes(service: Service) -> APIRouter:
         if not service.authenticator.required:
             return True
         owner, scope = request.state.owner, request.state.scope
-        return item.owner in ("", owner) or (item.kind == "memory" and scope == "admin")
+        return scope == "admin" or item.owner in ("", owner)
 
     async def find(request: Request, kind: str, id: str) -> Deleted:
         for item in await service.run_in_thread(list_deleted):

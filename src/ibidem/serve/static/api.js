@@ -13,6 +13,20 @@ export async function send(method, path, body, options = {}) {
   throw failure(response, found);
 }
 
+// Sends a request until the server is not too busy for it; `onWait` is called before each pause, `isStopped` after it.
+export async function sendUntilFree(method, path, body, { onWait, isStopped, ...options } = {}) {
+  for (;;) {
+    try {
+      return await send(method, path, body, options);
+    } catch (error) {
+      if (!error.wait) throw error;
+      onWait?.(error);
+      await new Promise((resolve) => setTimeout(resolve, 1000 * error.wait));
+      if (isStopped?.()) throw error;
+    }
+  }
+}
+
 // Downloads a file under a name. The request needs the key in its header, so a link to the file would not do.
 export async function download(path, name) {
   const headers = key() ? { Authorization: `Bearer ${key()}` } : {};

@@ -1,6 +1,6 @@
 // Translation of files: chosen or dropped, with their progress, their failures and the download.
 
-import { download, explain, send } from "./api.js";
+import { download, explain, send, sendUntilFree } from "./api.js";
 import { $, count, make, makeButton, showError, showStatus } from "./dom.js";
 import { selectedMemories, state } from "./state.js";
 
@@ -28,6 +28,11 @@ async function translateDocument(file) {
   $("document-list").prepend(row);
   let id = null;
   let stopped = false;
+  const isStopped = () => stopped;
+  const onWait = (error) => {
+    note.textContent = "Waiting";
+    note.title = error.message;
+  };
   cancel.addEventListener("click", async () => {
     stopped = true;
     row.remove();
@@ -35,13 +40,13 @@ async function translateDocument(file) {
   });
   try {
     const path = `/documents?file=${encodeURIComponent(file.name)}${parameters()}`;
-    id = (await send("POST", path, file, { raw: true })).id;
+    id = (await sendUntilFree("POST", path, file, { raw: true, onWait, isStopped })).id;
     for (;;) {
       if (stopped) {
         await send("DELETE", `/documents/${encodeURIComponent(id)}`).catch(() => {});
         return;
       }
-      const found = await send("GET", `/documents/${encodeURIComponent(id)}`);
+      const found = await sendUntilFree("GET", `/documents/${encodeURIComponent(id)}`, undefined, { isStopped });
       bar.value = found.share;
       note.textContent = found.state === "queued" ? "Waiting" : `${Math.floor(100 * found.share)} %`;
       if (found.state === "done") return showResult(row, note, bar, cancel, found);

@@ -1,6 +1,6 @@
 // The list of memories: their selection, sizes and rights; creation, names, import, export and deletion.
 
-import { download, send } from "./api.js";
+import { download, send, sendUntilFree } from "./api.js";
 import { $, count, make, makeButton, showError, showStatus } from "./dom.js";
 import { fillSearch } from "./search.js";
 import { fitting, languageName, offers, state } from "./state.js";
@@ -160,7 +160,7 @@ async function runImport(memory, file, badPairs = "stop") {
 
 async function waitForJob(id, bar, note) {
   for (;;) {
-    const job = await send("GET", `/jobs/${encodeURIComponent(id)}`);
+    const job = await sendUntilFree("GET", `/jobs/${encodeURIComponent(id)}`);
     if (job.share !== undefined) bar.value = job.share;
     note.textContent = count(job.added, "pair");
     if (job.state === "failed") throw Object.assign(new Error(job.message), { status: 400, refused: job.refused });

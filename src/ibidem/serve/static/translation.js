@@ -64,6 +64,7 @@ export async function translate() {
   }
   const mine = (request = new AbortController());
   setBusy(true);
+  let translated = false;
   try {
     const options = { source: state.source, target: state.target };
     const withMemory = { ...options, memories: selectedMemories(), glossary: state.glossary };
@@ -79,6 +80,7 @@ export async function translate() {
     hideProblem();
     show(text, spans, sources, withMemory);
     setBusy(false, { base: true });
+    translated = true;
     detect(text, mine);
     const without = { ...options, memories: [], glossary: "none" };
     if (withMemory.memories?.length === 0 && withMemory.glossary === "none") {
@@ -91,9 +93,10 @@ export async function translate() {
   } catch (error) {
     if (error.name === "AbortError" || mine.signal.aborted) return;
     if (error.status === 403 && state.settings.keyRequired) showKeyForm();
+    if (error.wait) timer = setTimeout(translate, 1000 * error.wait);
+    if (error.wait && translated) return; // only the comparison is missing
     const again = error.wait ? ` It is tried again in ${error.wait} s.` : "";
     showProblem(explain(error) + again, translate);
-    if (error.wait) timer = setTimeout(translate, 1000 * error.wait);
   } finally {
     if (request === mine) {
       setBusy(false);
