@@ -182,7 +182,7 @@ def group_by_token(values: NDArray[np.integer[Any]], rows: NDArray[np.int64] | N
 
     distinct, counts = count_distinct(map(tokens, row_slices(size)))
     bounds = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
-    order = np.empty(size, np.int32 if size <= LARGEST_INT32 else np.int64)
+    order: NDArray[np.integer[Any]] = np.empty(size, np.int32 if size <= LARGEST_INT32 else np.int64)
     following = bounds[:-1].copy()
     for part in row_slices(size):
         families = np.searchsorted(distinct, tokens(part))
