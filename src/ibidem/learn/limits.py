@@ -23,8 +23,8 @@ STAGE_BYTES = {
 }
 """About how many bytes a stage holds in the RAM of the driver for each entry, without keys, which are mapped.
 
-Pruning works token by token: the numbers hold where the most frequent token has about a tenth of the entries, and another
-tenth adds about 15 bytes.
+Pruning works token by token: the numbers hold where the most frequent token has about a tenth of the entries, and
+another tenth adds about 15 bytes.
 """
 
 
