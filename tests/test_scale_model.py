@@ -34,8 +34,8 @@ def test_the_page_has_the_figures_of_the_script(capsys: pytest.CaptureFixture[st
     scale_model.print_tables(rows, fitted, 0.04)
     printed = capsys.readouterr().out
     page = (ROOT / "docs" / "scale.md").read_text("utf-8")
-    assert "up to 107,000,000 keys" in printed
-    assert "107 million keys" in page
+    assert "up to 309,000,000 keys" in printed
+    assert "309 million keys" in page
     shown = table(page, "keys a shard")
     assert len(shown) > 7
     for count, lists, long, probed, milliseconds in shown:

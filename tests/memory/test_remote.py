@@ -46,3 +46,8 @@ def test_a_broken_view_is_an_error_with_the_name_of_the_server(sent: bytes, seco
         with pytest.raises(MemoryFolderError, match=r"127\.0\.0\.1"):
             source.read_view("")
         thread.join()
+
+
+def test_a_host_without_a_valid_name_is_an_error() -> None:
+    with pytest.raises(MemoryFolderError, match="cannot reach"):
+        ServerSource("http://writer..org:5000", "it").read_view("")

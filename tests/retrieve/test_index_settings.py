@@ -130,14 +130,9 @@ def test_native_settings() -> None:
     assert (
         resolve("native;nprobe=512", 10_000, 64).prune_ratio > resolve("native;nprobe=32", 10_000, 64).prune_ratio >= 1
     )
-    assert [native_lists(size) for size in (1, 48, 2000, 500_000, 1_080_000, 154_000_000)] == [
-        1,
-        1,
-        32,
-        8192,
-        16_384,
-        65_536,
-    ]
+    sizes = (1, 48, 2000, 500_000, 1_080_000, 20_000_000, 154_000_000, 1_000_000_000, 10**12)
+    lists = [1, 1, 32, 8192, 16_384, 65_536, 262_144, 524_288, 1_048_576]
+    assert [native_lists(size) for size in sizes] == lists
     for wrong in (
         "native;nprobe",
         "native;nprobe=0",

@@ -120,11 +120,13 @@ class Columns:
 
     def rows(self) -> NDArray[np.int64]:
         """Return [entries] the token number of each entry, ascending."""
-        parts = [
-            first + (np.arange(segment.record.entries) if segment.rows is None else segment.rows)
-            for segment, first in zip(self._segments, self._first_tokens[:-1], strict=True)
-        ]
-        return np.concatenate([np.empty(0, np.int64), *parts])
+        rows = np.empty(self.entries, np.int64)
+        done = 0
+        for segment, first in zip(self._segments, self._first_tokens[:-1], strict=True):
+            own = np.arange(segment.record.entries) if segment.rows is None else segment.rows
+            rows[done : done + len(own)] = first + own
+            done += len(own)
+        return rows
 
     def bytes_on_disk(self, name: str) -> int:
         """Return the bytes of an array over all segments.

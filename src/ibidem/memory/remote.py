@@ -129,7 +129,7 @@ class ServerSource:
                 try:
                     connection.request("GET", path, headers={**self._headers, **headers})
                     response = connection.getresponse()
-                except (OSError, http.client.HTTPException) as error:
+                except (OSError, http.client.HTTPException, UnicodeError) as error:  # UnicodeError: an invalid host
                     raise MemoryFolderError(f"cannot reach {self.name}: {error or type(error).__name__}") from error
                 if response.status in expected:
                     yield response

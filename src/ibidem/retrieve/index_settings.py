@@ -43,8 +43,8 @@ NATIVE_RECALL = 0.98
 NATIVE_NPROBE, NATIVE_RERANK = 64, 72
 # A list needs this many keys, so that its last, partly empty block of 16 is a small part of it.
 _NATIVE_KEYS_PER_LIST = 48
-# With more lists, finding the nearest ones takes longer than reading them.
-_NATIVE_MOST_LISTS = 1 << 16
+# A search compares a query with the centre of every region, of which there is one for about 170 lists.
+_NATIVE_MOST_LISTS = 1 << 20
 # The prune ratio grows with this root of nprobe.
 _PRUNE_ROOT = 10
 # Candidates for each neighbour, at least. A key is stored in two lists and can be a candidate twice, so k neighbours

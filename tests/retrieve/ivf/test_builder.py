@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from ibidem.errors import MemoryFolderError, UsageError
 from ibidem.native import COARSE_BITS, FINE_BITS, Ivf
 from ibidem.retrieve import ArrayKeys, NativeIndex, build_index
+from ibidem.retrieve.builder import exact_index
 from ibidem.retrieve.ivf import builder
 from ibidem.retrieve.ivf.reference import decode_regions
 
@@ -36,6 +38,24 @@ def test_the_search_is_widened_until_recall_reaches_the_target() -> None:
     assert fixed.settings.nprobe == 64
     assert fixed.recall is not None
     assert fixed.recall < index.recall
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_more_lists_than_16_bits_can_count() -> None:
+    """Of 140,000 keys in 70,000 lists, a search of all finds what exact search finds, and one of some nearly all."""
+    generator = np.random.default_rng(0)
+    centres = generator.standard_normal((3000, 8))
+    places = centres[generator.integers(3000, size=140_000)] + 0.4 * generator.standard_normal((140_000, 8))
+    keys = ArrayKeys(places.astype(np.float16))
+    index = build(keys, "native;lists=70000")
+    assert index.settings.lists == 70_000
+    assert index.recall is not None
+    assert index.recall > 0.97
+    queries = torch.from_numpy(keys.gather(np.arange(0, 140_000, 1400)).astype(np.float32)) + 0.01
+    everywhere = index.searching(replace(index.settings, nprobe=1 << 20, prune_ratio=1e6, rerank=1000))
+    found, expected = everywhere.search(queries, 16), exact_index(keys, torch.device("cpu")).search(queries, 16)
+    assert torch.equal(found.entries.sort(1).values, expected.entries.sort(1).values)
 
 
 def test_a_recall_below_the_target_gives_a_note(clustered: ArrayKeys, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -159,7 +159,10 @@ def test_descriptions_are_checked() -> None:
             Description.from_bytes(content)
 
 
-@pytest.mark.parametrize("text", ["", "host", "host:", ":1", "host:x", "host:65536", "::1:80", "[x:80", "unix:", "a:٣"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "host", "host:", ":1", "host:x", "host:65536", "::1:80", "[x:80", "unix:", "a:٣", "a..b:1", "a" * 64 + ":1"],
+)
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="address"):
         parse_address(text)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ibidem.learn.limits import check_count
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
     from fractions import Fraction
 
     from numpy.typing import NDArray
 
+ROWS_PER_BLOCK = 1 << 18
 _AUTHORS_MINIMUM = 2
 # The product of two numbers of entries must fit into int64.
 _LARGEST_FACTOR = math.isqrt((1 << 63) - (1 << 33))
@@ -40,7 +41,7 @@ def allocate_exactly(sizes: NDArray[np.int64], share: Fraction) -> NDArray[np.in
     wanted = round_share(int(sizes.sum()), share)
     if wanted <= len(sizes):
         return kept
-    distinct, often = np.unique(sizes, return_counts=True)
+    distinct, often = count_distinct(sizes[rows] for rows in row_slices(len(sizes)))
     members = distinct * often
     small = 0  # how many of the distinct sizes keep one entry
     while True:
@@ -49,11 +50,16 @@ def allocate_exactly(sizes: NDArray[np.int64], share: Fraction) -> NDArray[np.in
         if fewer <= small:
             break
         small = fewer
-    large = sizes >= distinct[small]
     # Both factors are at most the number of entries.
     check_count("entries", math.isqrt(left * group_size), _LARGEST_FACTOR, "prune smaller memories")
-    ends = (left * np.cumsum(sizes[large]) + group_size // 2) // group_size
-    kept[large] = np.diff(ends, prepend=0)
+    summed = last = 0
+    for rows in row_slices(len(sizes)):
+        large = np.flatnonzero(sizes[rows] >= distinct[small]) + rows.start
+        if len(large):
+            sums = np.cumsum(sizes[large]) + summed
+            ends = (left * sums + group_size // 2) // group_size
+            kept[large] = np.diff(ends, prepend=last)
+            summed, last = int(sums[-1]), int(ends[-1])
     return kept
 
 
@@ -81,6 +87,35 @@ def round_share(number: int, share: Fraction) -> int:
         share: The share of them, from 0 to 1.
     """
     return int((2 * share.numerator * number + share.denominator) // (2 * share.denominator))
+
+
+def count_distinct(blocks: Iterable[NDArray[np.integer[Any]]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Count the distinct numbers of an array that is given in blocks.
+
+    Args:
+        blocks: The array, in blocks.
+
+    Returns:
+        The distinct numbers in increasing order, and how often each occurs.
+    """
+    distinct = counts = np.empty(0, np.int64)
+    for block in blocks:
+        own, often = np.unique(block, return_counts=True)
+        distinct, inverse = np.unique(np.concatenate([distinct, own.astype(np.int64)]), return_inverse=True)
+        summed = np.zeros(len(distinct), np.int64)
+        np.add.at(summed, inverse, np.concatenate([counts, often]))
+        counts = summed
+    return distinct, counts
+
+
+def row_slices(size: int) -> Iterator[slice]:
+    """Iterate over the slices of an array that is processed in blocks.
+
+    Args:
+        size: The length of the array.
+    """
+    for start in range(0, size, ROWS_PER_BLOCK):
+        yield slice(start, min(size, start + ROWS_PER_BLOCK))
 
 
 ALLOCATIONS: dict[str, Callable[[NDArray[np.int64], Fraction], NDArray[np.int64]]] = {

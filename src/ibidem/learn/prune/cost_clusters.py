@@ -53,8 +53,8 @@ def cluster_costs(
     Returns:
         Clusters; those of one group are adjacent.
     """
-    split = partial(SPLITTERS[settings.method](settings), epsilon=epsilon)
-    return refine(groups, SCALES[settings.scale](costs), split)
+    splitter, scale = SPLITTERS[settings.method](settings), SCALES[settings.scale]
+    return refine(groups, costs, lambda own, bounds: splitter(scale(own), bounds, epsilon=epsilon))
 
 
 def fit_cost_clusters(
@@ -76,6 +76,7 @@ def fit_cost_clusters(
     found: dict[int, EntryGroups] = {}
     while low < high:
         middle = (low + high) // 2
+        found.clear()
         found = {middle: cluster_costs(costs, groups, settings, EPSILONS[middle])}
         if can_remove(found[middle], len(costs), settings.rate):
             high = middle

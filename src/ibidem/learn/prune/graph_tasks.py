@@ -90,7 +90,7 @@ def graph_tasks(edit: Edit, device: torch.device, distribution: Distribution) ->
     """
 
     def search(
-        memory: Memory, order: NDArray[np.int64], count: int
+        memory: Memory, order: NDArray[np.integer[Any]], count: int
     ) -> Iterator[tuple[NDArray[np.int64], NeighbourGraph]]:
         known = digest(space(memory), contents(memory), memory.generation, count, device.type, describe_environment())
         folder = edit.workspace(TASKS, known)
@@ -100,7 +100,7 @@ def graph_tasks(edit: Edit, device: torch.device, distribution: Distribution) ->
 
         def tasks() -> Iterator[Task]:
             for number, start in enumerate(range(0, size, step)):
-                own = order[start : start + step]
+                own = order[start : start + step].astype(np.int64)
                 blocks = [own[first : first + rows] for first in range(0, len(own), rows)]
                 content = sha256(f"{rows} {count} ".encode() + own.tobytes()).hexdigest()
                 share = (start + len(own)) / size
@@ -119,7 +119,7 @@ def _save_index(memory: Memory, folder: Path, device: torch.device) -> None:
     """Build the index that all workers search, unless the memory has one or search is exact."""
     if has_own_index(memory, device) or device.type != "cpu" or (folder / _INFO).exists():
         return
-    index = build_index(memory.search_keys, "auto", seed=memory.manifest.seed, device=device)
+    index = build_index(memory.search_keys, "auto", seed=memory.manifest.seed, device=device, scratch=folder)
     if isinstance(index, FaissIndex | NativeIndex):
         temporary = unique_path(folder / _INDEX)
         info = index.save(temporary)

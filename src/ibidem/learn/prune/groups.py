@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ibidem.learn.cost import cut_blocks
+from ibidem.learn.limits import LARGEST_INT32
+from ibidem.learn.prune.allocation import count_distinct, row_slices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -18,7 +20,6 @@ MAX_NEIGHBOURS = 16
 """The number of nearest neighbours with which an entry can share a consistent group."""
 
 _SENTENCE_START = 0
-_ROWS_PER_BLOCK = 1 << 18
 _NO_RANK = np.iinfo(np.int64).max
 
 
@@ -27,22 +28,29 @@ class EntryGroups:
     """A partition of entries into groups: group i holds order[bounds[i]:bounds[i + 1]], and no group is empty.
 
     Attributes:
-        order: [entries] int64, entry numbers, group after group.
+        order: [entries] entry numbers, group after group; int32 where all entries can be counted in it, else int64.
         bounds: [groups + 1] int64, the position in `order` where each group begins, and the number of entries.
     """
 
-    order: NDArray[np.int64]
+    order: NDArray[np.integer[Any]]
     bounds: NDArray[np.int64]
 
     @classmethod
-    def from_starts(cls, order: NDArray[np.int64], starts: NDArray[np.bool_]) -> EntryGroups:
+    def from_starts(cls, order: NDArray[np.integer[Any]], starts: NDArray[np.bool_]) -> EntryGroups:
         """Build groups from an order [entries] and a mask [entries] of the positions where a group begins.
 
         Args:
             order: [entries] entry numbers, group after group.
             starts: [entries] true at the first position of each group; the first must be true.
         """
-        return cls(order, np.append(np.flatnonzero(starts), len(order)))
+        bounds = np.empty(int(np.count_nonzero(starts)) + 1, np.int64)
+        done = 0
+        for rows in row_slices(len(starts)):
+            found = np.flatnonzero(starts[rows])
+            bounds[done : done + len(found)] = found + rows.start
+            done += len(found)
+        bounds[done] = len(order)
+        return cls(order, bounds)
 
     def __len__(self) -> int:
         return len(self.bounds) - 1
@@ -73,15 +81,25 @@ def refine(
         keys: [entries] what to split by.
         split: Called with the keys [m] of some whole groups and their bounds; returns groups of 0 … m - 1.
     """
-    order = np.empty_like(groups.order)
-    bounds = [np.zeros(1, dtype=np.int64)]
+    return split_blocks(groups, lambda block: split(keys[block.order], block.bounds))
+
+
+def split_blocks(groups: EntryGroups, split: Callable[[EntryGroups], EntryGroups]) -> EntryGroups:
+    """Split every group; beyond the result, the RAM of one block of groups is needed.
+
+    Args:
+        groups: The groups to split.
+        split: Called with some whole groups of m entries in total; returns groups of their positions 0 … m - 1, those
+            of one group adjacent.
+    """
+    order, starts = np.empty_like(groups.order), np.zeros(len(groups.order), np.bool_)
     done = 0
     for _, block in groups.blocks():
-        inner = split(keys[block.order], block.bounds)
+        inner = split(block)
         order[done : done + len(block.order)] = block.order[inner.order]
-        bounds.append(inner.bounds[1:] + done)
+        starts[done + inner.bounds[:-1]] = True
         done += len(block.order)
-    return EntryGroups(order, np.concatenate(bounds))
+    return EntryGroups.from_starts(order, starts)
 
 
 def split_by_number(numbers: NDArray[np.integer[Any]], bounds: NDArray[np.int64]) -> EntryGroups:
@@ -126,19 +144,53 @@ def group_entries(
         >>> groups.order.tolist(), groups.sizes.tolist()
         ([0, 2, 1, 3, 4], [1, 1, 2, 1])
     """
-    keys = values[rows].astype(np.int64)
-    if n > 1 and len(rows):
-        width = int(values.max()) + 2
-        positions = rows - offsets[np.searchsorted(offsets, rows, side="right") - 1]
+    families = group_by_token(values, rows)
+    if n == 1 or not len(rows):
+        return families
+    width = int(values.max()) + 2
+
+    def split(own: NDArray[np.int64], bounds: NDArray[np.int64]) -> EntryGroups:
+        keys = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
+        positions = own - offsets[np.searchsorted(offsets, own, side="right") - 1]
         for back in range(1, n):
             inside = positions >= back
             if not inside.any():
                 break
-            before = np.where(inside, values[np.maximum(rows - back, 0)].astype(np.int64) + 1, _SENTENCE_START)
+            before = np.where(inside, values[np.maximum(own - back, 0)].astype(np.int64) + 1, _SENTENCE_START)
             # A rank is less than the number of entries: the product fits into 63 bits for any corpus.
             keys = _rank(keys) * width + before
-    order = np.argsort(keys, kind="stable")
-    return EntryGroups.from_starts(order, _changes(keys[order]))
+        order = np.argsort(keys, kind="stable")
+        return EntryGroups.from_starts(order, _changes(keys[order]))
+
+    return refine(families, rows, split)
+
+
+def group_by_token(values: NDArray[np.integer[Any]], rows: NDArray[np.int64] | None = None) -> EntryGroups:
+    """Group entries by their token, block by block: beyond the result, the RAM of one block is needed.
+
+    Args:
+        values: [tokens] token ids.
+        rows: [entries] the tokens that are entries; None: all.
+
+    Returns:
+        Groups in the order of their tokens. Entries of a group increase.
+    """
+    size = len(values) if rows is None else len(rows)
+
+    def tokens(part: slice) -> NDArray[np.integer[Any]]:
+        return values[part] if rows is None else values[rows[part]]
+
+    distinct, counts = count_distinct(map(tokens, row_slices(size)))
+    bounds = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+    order: NDArray[np.integer[Any]] = np.empty(size, np.int32 if size <= LARGEST_INT32 else np.int64)
+    following = bounds[:-1].copy()
+    for part in row_slices(size):
+        families = np.searchsorted(distinct, tokens(part))
+        own = np.argsort(families, kind="stable")
+        here = np.bincount(families, minlength=len(distinct))
+        order[np.arange(len(own)) + np.repeat(following - np.cumsum(here) + here, here)] = own + part.start
+        following += here
+    return EntryGroups(order, bounds)
 
 
 def group_consistent(
@@ -163,31 +215,51 @@ def group_consistent(
     Returns:
         Groups; those of one token are adjacent.
     """
-    centres = _find_centres(_ConsistentLinks(values, near, consistent_neighbours), seed)
-    order = np.lexsort((centres, values))
-    return EntryGroups.from_starts(order, _changes(centres[order]))
+    families = group_by_token(values)
+    chances = np.random.default_rng(seed).random(len(values))
+    places = np.empty_like(families.order)
+
+    # Links stay inside a token, so tokens are independent of each other.
+    def split(block: EntryGroups) -> EntryGroups:
+        places[block.order] = np.arange(len(block.order), dtype=places.dtype)
+        links = _ConsistentLinks(values, near, block.order, places, consistent_neighbours)
+        centres = _find_centres(links, chances[block.order])
+        order = np.argsort(centres, kind="stable")
+        return EntryGroups.from_starts(order, _changes(centres[order]))
+
+    return split_blocks(families, split)
 
 
 class _ConsistentLinks:
-    """Directed links between consistent entries of the same token."""
+    """Directed links between the consistent entries of some tokens, by their places in an order."""
 
-    def __init__(self, values: NDArray[np.integer[Any]], near: NDArray[np.int32], consistent_neighbours: int) -> None:
-        self._near = near[:, :MAX_NEIGHBOURS]
-        self._linked = np.zeros(self._near.shape, np.bool_)
-        consistent = np.zeros(len(values), np.bool_)
-        for block in _row_blocks(np.arange(len(values))):
-            others = self._near[block]
-            valid = (others >= 0) & (others != block[:, None])
-            self._linked[block] = valid & (values[others] == values[block][:, None])
-            consistent[block] = self._linked[block, :consistent_neighbours].sum(1) == consistent_neighbours
-        for block in _row_blocks(np.arange(len(values))):
-            self._linked[block] &= consistent[block][:, None] & consistent[self._near[block]]
+    def __init__(
+        self,
+        values: NDArray[np.integer[Any]],
+        near: NDArray[np.int32],
+        order: NDArray[np.integer[Any]],
+        places: NDArray[np.integer[Any]],
+        consistent_neighbours: int,
+    ) -> None:
+        shape = len(order), min(near.shape[1], MAX_NEIGHBOURS)
+        self._near = np.zeros(shape, places.dtype)
+        self._linked = np.zeros(shape, np.bool_)
+        consistent = np.zeros(len(order), np.bool_)
+        for rows in row_slices(len(order)):
+            own = order[rows]
+            others = near[own, : shape[1]]
+            same = (others >= 0) & (others != own[:, None]) & (values[others] == values[own][:, None])
+            consistent[rows] = same[:, :consistent_neighbours].sum(1) == consistent_neighbours
+            self._near[rows] = np.where(same, places[others], 0)
+            self._linked[rows] = same
+        for rows in row_slices(len(order)):
+            self._linked[rows] &= consistent[rows][:, None] & consistent[self._near[rows]]
 
     def count_incoming(self) -> NDArray[np.int64]:
-        """Count the links to each entry [entries]."""
+        """Count the links to each place [m]."""
         counts = np.zeros(len(self._near), np.int64)
-        for block in _row_blocks(np.arange(len(self._near))):
-            counts += np.bincount(self._near[block][self._linked[block]], minlength=len(counts))
+        for rows in row_slices(len(self._near)):
+            counts += np.bincount(self._near[rows][self._linked[rows]], minlength=len(counts))
         return counts
 
     def lowest_linked(self, rows: NDArray[np.int64], ranks: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -202,12 +274,12 @@ class _ConsistentLinks:
         return np.where(found.any(axis=1), nearest, -1)
 
 
-def _find_centres(links: _ConsistentLinks, seed: int) -> NDArray[np.int64]:
-    """Return the centre of each entry's group [entries]; a centre is its own."""
+def _find_centres(links: _ConsistentLinks, chances: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return the centre of each place's group [m]; a centre is its own. Chances [m] break ties."""
     incoming = links.count_incoming()
     size = len(incoming)
     ranks = np.empty(size, np.int64)
-    ranks[np.lexsort((np.random.default_rng(seed).random(size), -incoming))] = np.arange(size)
+    ranks[np.lexsort((chances, -incoming))] = np.arange(size)
     centres = np.full(size, -1)
     free_ranks = ranks.copy()  # _NO_RANK once an entry is in a group
     free = np.arange(size)
@@ -224,8 +296,8 @@ def _find_centres(links: _ConsistentLinks, seed: int) -> NDArray[np.int64]:
 
 
 def _row_blocks(rows: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-    for start in range(0, len(rows), _ROWS_PER_BLOCK):
-        yield rows[start : start + _ROWS_PER_BLOCK]
+    for part in row_slices(len(rows)):
+        yield rows[part]
 
 
 def _rank(keys: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import tempfile
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 
 from ibidem.errors import MemoryFolderError, UsageError
+from ibidem.learn.prune.groups import group_by_token
 from ibidem.memory import INDEX_ARTEFACT
 from ibidem.progress import Progress, silent
 from ibidem.retrieve import build_index, join, open_base_index
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from ibidem.retrieve import Index, Keys
 
     # (memory, entries in the order of the search, neighbours of each) -> some entries, and their neighbours
-    GraphTasks = Callable[[Memory, NDArray[np.int64], int], Iterator[tuple[NDArray[np.int64], "NeighbourGraph"]]]
+    GraphTasks = Callable[[Memory, NDArray[np.integer[Any]], int], Iterator[tuple[NDArray[np.int64], "NeighbourGraph"]]]
 
 # Neighbours are pruned too: the graph holds more of them, so that k remain.
 _NEIGHBOURS_PER_K = 2
@@ -70,7 +71,8 @@ def build_neighbour_graph(
         count: Neighbours of each entry.
         device: Where to search.
         tasks: Searches in tasks; None searches in this process, with the same result.
-        scratch: A folder for a graph of more than RESIDENT_BYTES, which is then mapped; None keeps any graph in RAM.
+        scratch: A folder for a temporary index, and for a graph of more than RESIDENT_BYTES, which is then mapped;
+            None keeps any graph in RAM.
         progress: Receives the number of entries that are done.
 
     Returns:
@@ -79,13 +81,13 @@ def build_neighbour_graph(
     size = memory.entries
     graph = _allocate(size, count, scratch)
     # Entries of one token probe the same lists: one after the other, they find them in the cache.
-    order = np.argsort(memory.values(), kind="stable")
+    order = group_by_token(memory.values()).order
     found: Iterator[tuple[NDArray[np.int64], NeighbourGraph]]
     if tasks is not None:
         found = tasks(memory, order, count)
     else:
-        index, keys = open_search(memory, device), memory.search_keys
-        blocks = (order[start : start + ROWS_PER_SEARCH] for start in range(0, size, ROWS_PER_SEARCH))
+        index, keys = open_search(memory, device, scratch), memory.search_keys
+        blocks = (order[start : start + ROWS_PER_SEARCH].astype(np.int64) for start in range(0, size, ROWS_PER_SEARCH))
         found = ((own, search_block(index, keys, own, count, device)) for own in blocks)
     done = 0
     for own, near in found:
@@ -192,14 +194,15 @@ def has_own_index(memory: Memory, device: torch.device) -> bool:
     return device.type == "cpu" and memory.artefact(INDEX_ARTEFACT) is not None
 
 
-def open_search(memory: Memory, device: torch.device) -> Index:
+def open_search(memory: Memory, device: torch.device, scratch: Path | None = None) -> Index:
     """Open the memory's own index, or build a temporary one: pruning changes the keys that an index would hold.
 
     Args:
         memory: The memory.
         device: Where to search.
+        scratch: A folder for the file of a temporary index; None for the temporary folder of the system.
     """
     if has_own_index(memory, device):
         parts = open_base_index(memory, None, device).parts(memory, np.empty(0, np.int64), device)
         return join(parts, memory.entries, memory.dimension)
-    return build_index(memory.search_keys, "auto", seed=memory.manifest.seed, device=device)
+    return build_index(memory.search_keys, "auto", seed=memory.manifest.seed, device=device, scratch=scratch)

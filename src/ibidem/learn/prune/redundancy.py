@@ -69,7 +69,7 @@ class MixturePredictor:
 
     Attributes:
         graph: The neighbours of every entry.
-        values: [entries] int64 token ids, on the device.
+        values: [entries] int32 token ids, on the device.
         log_probs: [entries] float32 log-probabilities of these tokens by the base model, on the device.
         combiner: Weights the neighbours, on the device.
         device: Where to compute.
@@ -96,7 +96,7 @@ class MixturePredictor:
         distances, order = distances.masked_fill(~available, torch.inf).sort(dim=1, stable=True)
         k = self.combiner.k
         distances, near = distances[:, :k].contiguous(), near.gather(1, order[:, :k])
-        values = self.values[near.clamp_min(0)]
+        values = self.values[near.clamp_min(0)].long()
         weights = self.combiner.weigh(distances, values)
         same = (values == self.values[ids][:, None]) & distances.isfinite()
         probabilities = weights.base * self.log_probs[ids].exp() + (weights.neighbours * same).sum(1)
@@ -136,8 +136,8 @@ def make_predictor(
     )
     return MixturePredictor(
         graph,
-        torch.from_numpy(np.asarray(memory.values(), np.int64)).to(device),
-        torch.from_numpy(np.asarray(memory.token_log_probs()[memory.rows()], np.float32)).to(device),
+        torch.tensor(memory.values(), device=device),
+        torch.tensor(memory.log_probs(), device=device),
         place_combiner(combiner, device),
         device,
     )
@@ -176,7 +176,8 @@ def remove_redundant(predictor: Predictor, size: int, settings: PruneSettings) -
     for keep_supporters in (True, False):
         for threshold in THRESHOLDS:
             candidates = np.flatnonzero(remaining.kept & (initial >= threshold))
-            for batch in _batches(generator.permutation(candidates), size):
+            generator.shuffle(candidates)
+            for batch in _batches(candidates, size):
                 if surplus <= 0:
                     return remaining
                 surplus -= _remove_batch(

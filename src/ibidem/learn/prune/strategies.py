@@ -65,7 +65,7 @@ class PruneEntries:
                 raise UsageError(f"{name} must be finite, but entry {entry} has {array[entry]}: extract it again.")
         if len(self.rows) and (self.rows[0] < 0 or self.rows[-1] >= len(self.values)):
             raise UsageError(f"rows must be tokens, from 0 to {len(self.values) - 1}.")
-        if (np.diff(self.rows) <= 0).any():
+        if (self.rows[1:] <= self.rows[:-1]).any():
             raise UsageError("rows must increase: give each entry's token once, in order.")
 
     def __len__(self) -> int:
@@ -241,11 +241,13 @@ def _group(entries: PruneEntries, settings: PruneSettings) -> EntryGroups:
 
 def _fit_groups(entries: PruneEntries, settings: PruneSettings) -> tuple[EntryGroups, PruneSettings]:
     """Enlarge the requested groups until the rate can be removed from them."""
-    for wider in _widen(settings):
-        groups = _group(entries, wider)
+    wider = list(_widen(settings))
+    for narrow in wider[:-1]:
+        groups = _group(entries, narrow)
         if can_remove(groups, len(entries), settings.rate):
-            break
-    return groups, wider
+            return groups, narrow
+        del groups  # before larger ones are made
+    return _group(entries, wider[-1]), wider[-1]
 
 
 def _widen(settings: PruneSettings) -> Iterator[PruneSettings]:

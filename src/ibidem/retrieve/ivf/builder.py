@@ -365,7 +365,10 @@ def _write(
     report: Callable[[str, int, int], None],
 ) -> NativeFile:
     """Write centroids and lists to an unnamed file, and order and encode the keys of each list."""
-    sizes = np.bincount(lists[lists >= 0], minlength=centroids.places)
+    sizes = np.zeros(centroids.places, np.int64)
+    for begin in range(0, keys.size, rows):
+        some = lists[:, begin : begin + rows]
+        sizes += np.bincount(some[some >= 0], minlength=centroids.places)
     offsets = np.zeros(centroids.places + 1, np.int32)
     offsets[1:] = np.cumsum(-(-sizes // LANES))
     means_offsets = offsets_of_means(offsets)

@@ -82,9 +82,19 @@ def parse_address(text: str) -> Address:
         or (":" in plain) != bracketed
         or not (port.isascii() and port.isdigit())
         or int(port) > 65535
+        or not _is_name(plain)
     ):
         raise UsageError(f"{text!r} is no address of a shard: give HOST:PORT, [IPV6]:PORT or unix:PATH.")
     return Address(plain, int(port))
+
+
+def _is_name(host: str) -> bool:
+    """Return whether a host can be looked up; a name with an empty or long label raises UnicodeError there."""
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        return False
+    return True
 
 
 def parse_addresses(given: str | list[str] | tuple[str, ...]) -> tuple[Address, ...]:
