@@ -91,6 +91,12 @@ def test_an_output_of_another_format(
     assert (f"{tmp_path / name} gets the format of {file}" in answer.err) == warned
 
 
+def test_a_text_that_stays_a_text_is_no_conversion(ibidem: Run, tmp_path: Path, tiny_folder: Path) -> None:
+    (tmp_path / "a.txt").write_text("Ein Brief.\n", "utf-8")
+    paths = "-i", tmp_path / "a.txt", "-o", tmp_path / "b.txt"
+    assert "gets the format" not in ibidem("translate", "--model", tiny_folder, *QUICK, "--format", "text", *paths).err
+
+
 def test_in_place(ibidem: Run, fails: Run, tmp_path: Path, tiny_folder: Path, file: Path) -> None:
     message = fails(2, "translate", "--model", tiny_folder, "-i", file, "-o", tmp_path / "." / "a.xlf")
     assert "is the input file" in message

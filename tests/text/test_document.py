@@ -10,7 +10,7 @@ import pytest
 from ibidem.errors import TextError
 from ibidem.text import Code, Request, Role, open_document, translate_pieces
 from ibidem.text import document as document_module
-from ibidem.text.document import FillReport, FillSettings, check_languages, fill
+from ibidem.text.document import DocumentBuilder, FillReport, FillSettings, check_languages, fill
 from ibidem.text.xliff import read_xliff_document
 
 from .samples import filled
@@ -77,6 +77,14 @@ def test_suspicious_translations_are_reported() -> None:
         f"warning: a.xlf, line {report.suspicious[0].line}: the translation is a copy of the source"
     ]
     assert report.to_json()["suspicious"][0]["reason"] == "the translation is a copy of the source"
+
+
+def test_suspicious_translations_in_a_table_are_named_by_their_cell() -> None:
+    builder = DocumentBuilder()
+    builder.add(("die Datei ist leer",), 1, place="sheet 1, B2")
+    document = builder.build("a.xlsx", "XLSX", b"", lambda _, __: b"")
+    _, report = fill(document, lambda texts: texts)
+    assert list(report.warning_lines()) == ["warning: a.xlsx, sheet 1, B2: the translation is a copy of the source"]
 
 
 def test_white_space_between_sentences_is_kept() -> None:

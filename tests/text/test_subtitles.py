@@ -30,6 +30,19 @@ def test_lines_of_a_subtitle_are_one_text() -> None:
     assert translated(spoken) == spoken.replace("ja", "JA").replace("nein", "NEIN").replace("oben hier", "OBEN HIER")
 
 
+def test_positions_and_dashes_of_speakers_stay() -> None:
+    text = f"1\n{TIME}\n- wer ist da?\n{{\\an8}}- ich bin es.\n\n2\n{TIME}\n{{\\an8}}der vertrag\nendet\n"
+    document = read_subtitle_document(text.encode(), "a.srt")
+    assert [segment.source for segment in document.segments] == [
+        ("wer ist da?",),
+        ("ich bin es.",),
+        ("der vertrag endet",),
+    ]
+    written, _ = filled(document, lambda texts: [f"{one} x" for one in texts])
+    expected = text.replace("da?", "da? x").replace("es.", "es. x").replace("endet", "endet x")
+    assert written.decode() == expected
+
+
 def test_webvtt_keeps_notes_styles_and_settings() -> None:
     text = (
         "WEBVTT - titel\n\nNOTE\nbleibt\n\nSTYLE\n::cue { color: red }\n\nkapitel\n00:01.000 --> 00:02.000 align:left\n"

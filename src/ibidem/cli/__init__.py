@@ -8,6 +8,7 @@ import sys
 import warnings
 from typing import NoReturn
 
+from ibidem.cli.console import note
 from ibidem.errors import IbidemError
 
 
@@ -67,9 +68,9 @@ def _run(arguments: list[str]) -> int:
 
 
 def _fail(message: str, code: int) -> NoReturn:
-    print(f"error: {' '.join(message.splitlines())}", file=sys.stderr)
+    note(f"error: {' '.join(message.splitlines())}")
     sys.exit(code)
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    print(f"warning: {' '.join(str(message).splitlines())}", file=sys.stderr)
+    note(f"warning: {' '.join(str(message).splitlines())}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ibidem.cli import options
-from ibidem.cli.console import note, shown_progress
+from ibidem.cli.console import note, say, shown_progress
 from ibidem.cli.options import ModelOptions
 from ibidem.errors import EncodingError, UsageError
 
@@ -166,16 +166,16 @@ def _try_encodings(run: Callable[[str | None], CheckReport], encoding: str | Non
 
 def _print(report: CheckReport) -> None:
     part = "" if report.complete else " before the time was over; the rest was not read"
-    print(f"{report.corpus}: read {report.read:,} units, {report.kept:,} usable pairs{part}")
+    say(f"{report.corpus}: read {report.read:,} units, {report.kept:,} usable pairs{part}")
     for finding in report.findings:
-        print(f"  {finding.action.value:<6}  {finding.name}: {finding.message}")
+        say(f"  {finding.action.value:<6}  {finding.name}: {finding.message}")
         for example in finding.examples:
-            print(f"            {example.place}: {example.source} | {example.target}")
+            say(f"            {example.place}: {example.source} | {example.target}")
         if finding.fix and "as always" not in finding.fix:
-            print(f"            --bad-pairs fix {finding.fix}.")
+            say(f"            --bad-pairs fix {finding.fix}.")
     if report.sample:
         sample = report.sample
-        print(
+        say(
             f"  sample  {sample['pairs']:,} pairs: log-probability {sample['log_probability']} for each target token; "
             f"{sample['gain']} more than with another source"
         )
@@ -186,4 +186,4 @@ def _print(report: CheckReport) -> None:
     }
     if [finding.name for finding in report.findings if finding.action.value == "refuse"] == ["encoding"]:
         done["refused"] = "learn and add refuse it until its encoding is stated"
-    print(f"verdict: {report.verdict}: {done[report.verdict]}")
+    say(f"verdict: {report.verdict}: {done[report.verdict]}")

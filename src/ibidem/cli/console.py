@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 from contextlib import contextmanager
@@ -101,11 +102,11 @@ def print_table(title: str, rows: Sequence[tuple[str, ...]], header: tuple[str, 
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left")
+    table = Table(title=printable(title), title_justify="left")
     for number, name in enumerate(header):
-        table.add_column(name, justify="right" if figures and number else "left")
+        table.add_column(printable(name), justify="right" if figures and number else "left")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(printable, row))
     terminal = sys.stdout.isatty()
     # Square brackets in a path or a setting must not be read as markup.
     Console(soft_wrap=not terminal, width=None if terminal else 120, markup=False, highlight=False).print(table)
@@ -122,13 +123,39 @@ def note_counts(corpus: Corpus) -> None:
     note(f"{corpus.counts.describe()}{direction}")
 
 
+# Marks that turn the order of the characters after them around: a file name could be shown as another one.
+_REORDERING = re.compile("[\u200e\u200f\u061c\u202a-\u202e\u2066-\u2069]")
+_CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    """Replace characters that could control the terminal, in a file name or a stored text, and bytes of no encoding.
+
+    Args:
+        text: One line; a tab stays.
+
+    Returns:
+        The line, as long as before.
+    """
+    return _CONTROL.sub("\ufffd", _REORDERING.sub("\ufffd", text))
+
+
 def note(message: str) -> None:
-    """Print a message on stderr.
+    """Print a message on stderr, without control characters.
 
     Args:
         message: One line.
     """
-    print(message, file=sys.stderr)
+    print(printable(message), file=sys.stderr)
+
+
+def say(message: str) -> None:
+    """Print a result for a reader on stdout, without control characters.
+
+    Args:
+        message: One line.
+    """
+    print(printable(message))
 
 
 def open_input(path: Path) -> BinaryIO:

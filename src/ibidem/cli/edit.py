@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ibidem.cli import options
-from ibidem.cli.console import note_counts, shown_progress
+from ibidem.cli.console import note_counts, say, shown_progress
 from ibidem.cli.options import ModelOptions
 from ibidem.errors import UsageError
 
@@ -75,9 +75,9 @@ def add(
     if json:
         print(json_module.dumps({"added": new, "already_there": known, **counts}))
         return
-    print(_describe(new, "added") if new else "nothing new to add")
+    say(_describe(new, "added") if new else "nothing new to add")
     if known:
-        print(f"{_describe(known, 'already there')}: not stored again")
+        say(f"{_describe(known, 'already there')}: not stored again")
 
 
 def remove(
@@ -124,7 +124,7 @@ def replace(
     if json:
         print(json_module.dumps({"added" if answer.new else "already_there": [answer.id]}))
     else:
-        print(_describe([answer.id], "added in its place" if answer.new else "already there, and the old one removed"))
+        say(_describe([answer.id], "added in its place" if answer.new else "already there, and the old one removed"))
 
 
 def _open_writer(memory: Path, model_options: ModelOptions, *, create: bool = True) -> MemoryWriter:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json as json_module
 import sys
-import unicodedata
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ibidem.cli import options
-from ibidem.cli.console import read_lines
+from ibidem.cli.console import printable, read_lines
 from ibidem.cli.options import TranslatorOptions
 
 if TYPE_CHECKING:
@@ -80,8 +79,8 @@ def show(
 
     terminal = sys.stdout.isatty()
     console = Console(soft_wrap=True, width=None if terminal else 120, markup=False, highlight=False)
-    console.print(Text(_printable(explanation.source), style="dim"))
-    translation = Text(_printable(explanation.translation), style="bold")
+    console.print(Text(printable(explanation.source), style="dim"))
+    translation = Text(printable(explanation.translation), style="bold")
     for word in explanation.words:
         translation.stylize(_colour(word.memory_share), word.start, word.end)
     console.print(translation)
@@ -89,13 +88,13 @@ def show(
         console.print(Text(f"  needs no edit with a probability of {confidence:.0%}", style="dim"))
     for one in matches:
         pair = one.match.pair
-        texts = f"{_printable(pair.source)} -> {_printable(pair.target)}"
-        console.print(Text(f"  {one.match.percent:3}% {texts}  ({_printable(pair.origin)}, pair {pair.id})"))
+        texts = f"{printable(pair.source)} -> {printable(pair.target)}"
+        console.print(Text(f"  {one.match.percent:3}% {texts}  ({printable(pair.origin)}, pair {pair.id})"))
     width = max((len(word.text) for word in explanation.words), default=0)
     for word in explanation.words:
         _show_word(console, word, max(width, len(_END)), neighbours)
     for term in explanation.terms:
-        console.print(Text(_printable(f"  {_describe_term(term)}"), style="default" if term.met else "bold red"))
+        console.print(Text(printable(f"  {_describe_term(term)}"), style="default" if term.met else "bold red"))
     console.print()
 
 
@@ -110,7 +109,7 @@ _END = "(end)"
 def _show_word(console: Console, word: Word, width: int, neighbours: int) -> None:
     from rich.text import Text
 
-    line = Text(f"  {_printable(word.text) or _END:{width}}  ", style=_colour(word.memory_share))
+    line = Text(f"  {printable(word.text) or _END:{width}}  ", style=_colour(word.memory_share))
     console.print(line.append(word.summary, style="default"))
     for token in word.tokens:
         for neighbour in token.neighbours[:neighbours]:
@@ -121,19 +120,14 @@ def _cite(neighbour: Neighbour, indent: int) -> Text:
     """Format a neighbour: its weight, its sentence with the token marked, its origin and distance."""
     from rich.text import Text
 
-    pair, target = neighbour.pair, _printable(neighbour.pair.target)
+    pair, target = neighbour.pair, printable(neighbour.pair.target)
     line = Text(" " * (indent + 4))
     line.append(f"{neighbour.weight:4.0%} ", style="bold" if neighbour.agrees else "dim")
     line.append(target[: neighbour.start], style="dim")
     line.append(f"[{target[neighbour.start : neighbour.end]}]", style="green" if neighbour.agrees else "red")
     line.append(target[neighbour.end :], style="dim")
-    where = _printable(f"{pair.origin}:{pair.location}" if pair.location else pair.origin)
+    where = printable(f"{pair.origin}:{pair.location}" if pair.location else pair.origin)
     return line.append(f"  ({where}, pair {pair.id}, distance {neighbour.distance:.3g})", style="dim")
-
-
-def _printable(text: str) -> str:
-    """Replace control characters, so that text from a memory cannot control the terminal."""
-    return "".join("\ufffd" if unicodedata.category(sign) == "Cc" else sign for sign in text)
 
 
 def _colour(share: float) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ibidem.cli import options
-from ibidem.cli.console import note, print_table
+from ibidem.cli.console import note, print_table, say
 from ibidem.errors import GlossaryError, UsageError
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def create(
         raise UsageError(f"{file} exists already: `ibidem glossary import` adds terms to it.")
     entries = () if terms is None else _read(terms, source_language, target_language, format)
     Glossary(name or file.stem, source_language, target_language, tuple(entries)).save(file)
-    print(f"{file}: {_count(entries)}")
+    say(f"{file}: {_count(entries)}")
 
 
 @app.command(name="list")
@@ -118,7 +118,7 @@ def add(
     old = _open(file).find(entry.source)
     update_glossary(file, lambda glossary: glossary.add([entry]))
     replaced = "" if old is None or old == entry else f" (was {' | '.join(old.targets)})"
-    print(f"{entry.source} -> {' | '.join(entry.targets)}{replaced}")
+    say(f"{entry.source} -> {' | '.join(entry.targets)}{replaced}")
 
 
 @app.command()
@@ -130,7 +130,7 @@ def remove(
 
     _open(file)
     glossary = update_glossary(file, lambda found: found.remove(sources))
-    print(f"{file}: {_count(glossary.entries)}")
+    say(f"{file}: {_count(glossary.entries)}")
 
 
 @app.command(name="import")
@@ -146,7 +146,7 @@ def import_terms(file: _File, terms: _Terms, format: _Format = None) -> None:
     merged = update_glossary(file, lambda found: found.add(entries))
     for entry in changed[:10]:
         note(f"{entry.source}: {' | '.join(known[entry.source].targets)} -> {' | '.join(entry.targets)}")
-    print(f"{file}: {new:,} new, {len(changed):,} changed, {_count(merged.entries)}")
+    say(f"{file}: {new:,} new, {len(changed):,} changed, {_count(merged.entries)}")
 
 
 @app.command()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ibidem.cli import options
-from ibidem.cli.console import note, print_table, shown_progress
+from ibidem.cli.console import note, print_table, say, shown_progress
 from ibidem.wording import describe_value
 
 if TYPE_CHECKING:
@@ -65,10 +65,10 @@ def verify(memory: options.MemoryPath, json: options.Json = False) -> None:
         print(json_module.dumps(_rows(damages), indent=2))
     elif damages:
         for damage in damages:
-            print(f"damaged: {damage.file}: {damage.reason}")
+            say(f"damaged: {damage.file}: {damage.reason}")
         note(f"`ibidem repair -m {memory}` mends what can be mended; give a backup with --from.")
     else:
-        print(f"{memory}: sound, {manifest.entries:,} entries in generation {manifest.generation}")
+        say(f"{memory}: sound, {manifest.entries:,} entries in generation {manifest.generation}")
     if damages:
         raise typer.Exit(1)
 
@@ -94,7 +94,7 @@ def backup(
         print(json_module.dumps(row, indent=2))
         return
     changes = f" with {made.records:,} changes of the journal" if made.records else ""
-    print(f"{made.path}: generation {made.generation}{changes}, {made.bytes / 1e6:,.1f} MB, verified")
+    say(f"{made.path}: generation {made.generation}{changes}, {made.bytes / 1e6:,.1f} MB, verified")
 
 
 def repair(
@@ -130,9 +130,9 @@ def repair(
     else:
         for word, damages in (("mended", done.mended), ("lost", done.lost), ("damaged", done.left)):
             for damage in damages:
-                print(f"{word}: {damage.file}: {damage.reason}")
+                say(f"{word}: {damage.file}: {damage.reason}")
         if not (done.mended or done.lost or done.left):
-            print(f"{memory}: sound, nothing to repair")
+            say(f"{memory}: sound, nothing to repair")
     if done.left:
         advice = "" if accept_loss else "; --accept-loss drops damaged journal records and snapshots"
         remedy = "A backup can replace these files: give it with --from" if source is None else _NOT_IN_BACKUP

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ibidem.cli import options
-from ibidem.cli.console import note, print_table, shown_wait
+from ibidem.cli.console import note, print_table, say, shown_wait
 from ibidem.errors import UsageError
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def add(
     if json:
         print(json_module.dumps(_describe(entry), ensure_ascii=False))
     else:
-        print(f"{chosen}: {entry.source_language} to {entry.target_language}, {entry.location}")
+        say(f"{chosen}: {entry.source_language} to {entry.target_language}, {entry.location}")
 
 
 @app.command(name="list")

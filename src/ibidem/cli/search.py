@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json as json_module
+import sys
 from typing import Annotated
 
 import typer
 
 from ibidem.cli import options
-from ibidem.cli.console import note
+from ibidem.cli.console import note, printable
 
 _SECONDS = 60.0
 
@@ -49,6 +50,7 @@ def search(
         print(json_module.dumps(result, indent=2, ensure_ascii=False))
         return
     for row in rows:
-        print("\t".join(" ".join(str(row[name]).split()) for name in ("id", "source", "target", "origin")))
+        line = "\t".join(" ".join(str(row[name]).split()) for name in ("id", "source", "target", "origin"))
+        print(printable(line) if sys.stdout.isatty() else line)
     more = "" if found.complete else f"; the search ended after {_SECONDS:.0f} seconds"
     note(f"{found.total:,} {'pair' if found.total == 1 else 'pairs'} found, {len(rows):,} shown{more}")

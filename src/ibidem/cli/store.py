@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ibidem.cli import options
-from ibidem.cli.console import note, shown_progress
+from ibidem.cli.console import note, say, shown_progress
 from ibidem.errors import UsageError
 
 Url = Annotated[
@@ -48,9 +48,9 @@ def push(
         row = {"state": done.number, "generation": done.generation, "uploaded": done.uploaded, "bytes": done.bytes}
         print(json_module.dumps(row, indent=2))
     elif done.uploaded:
-        print(f"{url}: state {done.number}, generation {done.generation}, {done.bytes / 1e6:,.1f} MB uploaded")
+        say(f"{url}: state {done.number}, generation {done.generation}, {done.bytes / 1e6:,.1f} MB uploaded")
     else:
-        print(f"{url}: state {done.number}, generation {done.generation}, up to date")
+        say(f"{url}: state {done.number}, generation {done.generation}, up to date")
 
 
 def pull(
@@ -84,4 +84,4 @@ def pull(
         print(json_module.dumps(row, indent=2))
     else:
         state = f"{transfer.bytes / 1e6:,.1f} MB received, verified" if changed else "up to date"
-        print(f"{memory}: generation {opened.generation}, {opened.entries:,} entries, {state}")
+        say(f"{memory}: generation {opened.generation}, {opened.entries:,} entries, {state}")

@@ -308,7 +308,8 @@ def _check_document(input: Path | None, output: Path | None, format: str | None,
         raise UsageError("--json prints the report of a document: give the document's own file with --output.")
     if input is None or output is None:
         return
-    if output.suffix.lower() in _NAMED and format_of(output) != format_of(input, format):
+    other_suffix = output.suffix.lower() != input.suffix.lower()
+    if other_suffix and output.suffix.lower() in _NAMED and format_of(output) != format_of(input, format):
         note(f"warning: {output} gets the format of {input}: documents are not converted")
     if not in_place and output.exists() and output.samefile(input):
         raise UsageError(f"{output} is the input file. To change it, give --in-place instead of --output.")

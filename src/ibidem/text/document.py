@@ -403,7 +403,7 @@ class FillReport:
     def warning_lines(self) -> Iterator[str]:
         """Yield a line for each suspicious translation, with its place and the reason."""
         for found in self.suspicious:
-            yield f"warning: {self.name}, line {found.line}: {found.reason}"
+            yield f"warning: {self.name}, {found.place or f'line {found.line}'}: {found.reason}"
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as a JSON object."""
@@ -530,7 +530,7 @@ def _fill_batch(
                         encoded = document.encode_confidence(segment, result, confidence)
                         targets[confidence_part(segment.number)] = encoded
                 if message := check_translation(source, plain_text(result)):
-                    report.suspicious.append(Failure(segment.location, source, message))
+                    report.suspicious.append(Failure(segment.location, source, message, segment.place))
                 continue
             reason = result.reason
         except ValueError as error:

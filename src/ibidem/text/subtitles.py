@@ -1,4 +1,7 @@
-"""Subtitles: SRT and WebVTT. The lines of a subtitle are translated as one text and broken again."""
+"""Subtitles: SRT and WebVTT. The lines of a subtitle are translated as one text and broken again.
+
+Positions (`{\\an8}`) at the beginning stay, and so do the dashes of a dialogue, whose lines are translated one by one.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,8 @@ if TYPE_CHECKING:
 _TIMING = re.compile(r"\s*(?:[0-9]+:)?[0-9]{1,2}:[0-9]{1,2}[.,][0-9]{1,3}\s*-->")
 _CODE = re.compile(r"<[^<>\n]*>|\{[^{}\n]*\}")
 _NAME = re.compile(r"</?([A-Za-z]+)")
-_SPEAKER = re.compile(r"\s*[-–—]\s*\S")
+_POSITIONS = re.compile(r"\s*(?:\{[^{}\n]*\}\s*)*")
+_SPEAKER = re.compile(rf"{_POSITIONS.pattern}[-–—]\s*(?=\S)")
 _SKIPPED = ("NOTE", "STYLE", "REGION")
 _MARKUP = str.maketrans({"<": "&lt;", "&": "&amp;"})
 
@@ -37,37 +41,38 @@ def read_subtitle_document(data: bytes, name: str) -> Document:
     is_vtt = file.text.startswith("WEBVTT")
     builder = ReplacementBuilder(name=name)
     cues = 0
-    for start, end, lines in _find_cues(file.text):
+    for lines in _find_cues(file.text):
         cues += 1
-        span, line = file.span(start, end), file.line_of(start)
-        dialogue = len(lines) > 1 and all(_SPEAKER.match(one) for one in lines)
-        source = ("\n" if dialogue else " ").join(one.strip() for one in lines)
-        builder.replace(data, span, _read_codes(source), line, _encoder(file, len(lines), is_vtt, dialogue))
+        dialogue = len(lines) > 1 and all(_SPEAKER.match(one) for _, one in lines)
+        for part in [[line] for line in lines] if dialogue else [lines]:
+            found = (_SPEAKER if dialogue else _POSITIONS).match(part[0][1])
+            lead = found.end() if found else 0
+            start, end = part[0][0] + lead, part[-1][0] + len(part[-1][1])
+            texts = part[0][1][lead:], *(text for _, text in part[1:])
+            source = " ".join(text.strip() for text in texts).strip()
+            encode = _encoder(file, len(part), is_vtt)
+            builder.replace(data, file.span(start, end), _read_codes(source), file.line_of(start), encode)
     if not cues and file.text.strip():
         raise TextError(f"{name}: no line with the time of a subtitle (00:00:01,000 --> 00:00:02,000). Check the file.")
     return builder.build_replaced(name, "WebVTT" if is_vtt else "SRT", data)
 
 
-def _find_cues(text: str) -> Iterator[tuple[int, int, list[str]]]:
-    """Yield the places and the lines of the text of each subtitle."""
+def _find_cues(text: str) -> Iterator[list[tuple[int, str]]]:
+    """Yield the lines of the text of each subtitle, each with its place."""
     place = 0
     timed = skipped = False
-    start, lines = 0, list[str]()
-    end = 0
+    lines: list[tuple[int, str]] = []
     for raw in [*text.split("\n"), ""]:
         line = raw.removesuffix("\r")
         if not line.strip():
             if lines and not skipped:
-                yield start, end, lines
+                yield lines
             timed = skipped = False
             lines = []
         elif _TIMING.match(line):
             timed = True
         elif timed:
-            if not lines:
-                start = place
-            lines.append(line)
-            end = place + len(line)
+            lines.append((place, line))
         elif line.startswith(_SKIPPED):
             skipped = True
         place += len(raw) + 1
@@ -95,13 +100,12 @@ def _read_codes(text: str) -> Pieces:
     return tuple(piece for piece in pieces if piece != "")
 
 
-def _encoder(file: TextFile, count: int, is_vtt: bool, dialogue: bool) -> Callable[[Pieces], bytes]:
+def _encoder(file: TextFile, count: int, is_vtt: bool) -> Callable[[Pieces], bytes]:
     def encode(pieces: Pieces) -> bytes:
         if "-->" in plain_text(pieces):
             raise ValueError("--> was added")
         written = "".join(piece.text if isinstance(piece, Code) else _escape(piece, is_vtt) for piece in pieces)
-        lines = written.split("\n") if dialogue else _break(written, count)
-        return file.encode(file.newline.join(line.strip() for line in lines if line.strip()))
+        return file.encode(file.newline.join(line for line in _break(written, count) if line))
 
     return encode
 

@@ -166,6 +166,8 @@ def test_android() -> None:
     quotes = b'<resources><string name="a">hallo</string></resources>'
     written, _ = filled(read_android_document(quotes, "a"), lambda texts: ['it\'s "here" @x' for _ in texts])
     assert find_all(parse(written), "string")[0].text == 'it\\\'s \\"here\\" @x'
+    kept = '<resources><string name="a">" eins  zwei "</string></resources>'
+    assert translated(read_android_document(kept.encode(), "a")) == kept.replace("eins  zwei", "EINS  ZWEI")
     with pytest.raises(TextError, match="<other> where <resources> must be"):
         read_android_document(b"<other/>", "strings.xml")
 

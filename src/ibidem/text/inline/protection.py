@@ -291,7 +291,7 @@ class _WithoutFormats(_WithoutMarks):
 
     def select(self, part: _Part) -> Container[int]:
         self.shown = _Verbatim(part).shown
-        return {n for n in find_marks(part.text) if self.marks[n].code is not None and self.marks[n].is_tag}
+        return _find_formats(part)
 
     def translate_inner(self, number: int, outputs: Mapping[str, str]) -> list[str]:
         found = super().translate_inner(number, outputs)
@@ -308,10 +308,19 @@ class _WithoutFormats(_WithoutMarks):
 
 def _attempts(part: _Part) -> Iterator[_Shown | _WithoutMarks]:
     """Yield the attempts at a block in their order."""
-    for attempt in (_WithoutFormats, _Verbatim, _WithPlaceholders, _WithoutMarks):
-        trial: _Shown | _WithoutMarks = attempt(part)
+    attempts: list[Callable[[_Part], _Shown | _WithoutMarks]] = [_Verbatim, _WithPlaceholders, _WithoutMarks]
+    if _find_formats(part):
+        attempts.insert(0, _WithoutFormats)
+    for attempt in attempts:
+        trial = attempt(part)
         if trial.inputs:
             yield trial
+
+
+def _find_formats(part: _Part) -> set[int]:
+    """Return the numbers of the codes of the document that open or close a span."""
+    marks = part.marked.marks
+    return {n for n in find_marks(part.text) if marks[n].code is not None and marks[n].is_tag}
 
 
 def _number_placeholders(part: _Part) -> dict[int, str]:

@@ -111,13 +111,20 @@ def _add_content(
     ):
         return
     pieces = tuple(piece if isinstance(piece, Code) else unescape(piece) for piece in content.pieces)
+    # Android keeps white space only inside quotes.
+    quote = '"' if unescape is _unescape and len(pieces) == 1 and _is_quoted(element.text()) else ""
 
     def encode(target: Pieces) -> bytes:
         written = [one.text if isinstance(one, Code) else escape(escape_text(one), xml.newline) for one in target]
-        return xml.encode("".join(written))
+        return xml.encode(f"{quote}{''.join(written)}{quote}")
 
     span = element.opening.end, element.closing.start
     builder.replace(xml.data, span, pieces, element.line, encode, accelerators=True, context=key)
+
+
+def _is_quoted(text: str) -> bool:
+    stripped = text.strip()
+    return len(stripped) > 1 and stripped.startswith('"') and stripped.endswith('"') and not stripped.endswith('\\"')
 
 
 def _unescape(text: str) -> str:
@@ -125,9 +132,8 @@ def _unescape(text: str) -> str:
         return chr(int(found[1], 16)) if found[1] else _CHARACTERS.get(found[2], found[2])
 
     # Android collapses white space that is not escaped, unless the text is in quotes.
-    stripped = text.strip()
-    if len(stripped) > 1 and stripped.startswith('"') and stripped.endswith('"') and not stripped.endswith('\\"'):
-        text = stripped[1:-1]
+    if _is_quoted(text):
+        text = text.strip()[1:-1]
     else:
         text = re.sub(r"\s+", " ", text)
     return _ESCAPE.sub(character, text).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
