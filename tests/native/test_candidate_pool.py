@@ -69,6 +69,11 @@ def test_pool_holds_the_nearest_candidates(tmp_path: Path) -> None:
     assert done.stdout == f"{POOLS} pools\n"
 
 
+def test_bugs_fit_the_sources() -> None:
+    for name, (file, right, _, _) in BUGS.items():
+        assert (ROOT / "native" / file).read_text("utf-8").count(right) == 1, f"{name}: write the bug anew"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BUGS)
 def test_deliberate_bug_is_found(tmp_path: Path, name: str) -> None:
