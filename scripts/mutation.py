@@ -16,6 +16,7 @@ import ast
 import copy
 import importlib
 import importlib.machinery
+import importlib.metadata
 import json
 import os
 import signal
@@ -33,6 +34,8 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ROOT / "src" / "ibidem"
 # Imported before the processes are forked; nothing of ibidem may be.
 LIBRARIES = ("numpy", "torch", "safetensors", "hypothesis", "pytest", "filelock", "faiss", "sentencepiece")
+# Plugins of pytest that no test of these packages needs.
+LEFT_OUT = ("schemathesis.pytest.plugin", "xdist.plugin", "xdist.looponfail")
 # The tests of a package beyond its own folder, in which a mutant that survives its module's tests is tried.
 WIDER = {
     "memory": ["tests/memory", "tests/trust/test_damage.py", "tests/trust/test_model.py", "tests/trust/test_faults.py"],
@@ -196,7 +199,19 @@ def run_tests(files: list[str], mutant: Mutant | None, seconds: float) -> tuple[
                 install(mutant)
             import pytest
 
-            options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:randomly", "--no-header"]
+            options = [
+                "-x",
+                "-q",
+                "-p",
+                "no:cacheprovider",
+                "-p",
+                "no:xdist",
+                "-p",
+                "no:schemathesis",
+                "-p",
+                "no:randomly",
+                "--no-header",
+            ]
             status = int(pytest.main([*options, *files]))
         finally:
             os._exit(status)
@@ -239,6 +254,9 @@ def main() -> int:
     sys.path[:0] = [str(ROOT / "src")]
     for library in LIBRARIES:
         importlib.import_module(library)
+    for plugin in importlib.metadata.entry_points(group="pytest11"):
+        if plugin.module not in LEFT_OUT:
+            plugin.load()
     modules = [file for each in chosen.packages for file in sorted((SOURCES / each).rglob("*.py") or [])]
     modules += [SOURCES / each for each in chosen.packages if each.endswith(".py")]
     mutants = [mutant for module in modules if module.name != "__init__.py" for mutant in read_mutants(module)]

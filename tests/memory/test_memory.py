@@ -90,6 +90,9 @@ def check_against(memory: Memory, given_segments: list[SegmentData], data: st.Da
     assert [(p.source, p.target, p.origin, p.location, len(p.entries)) for p in sentences] == pairs
     assert [memory.sentence(index) for index in range(memory.pairs)] == sentences
     assert [entry for pair in sentences for entry in pair.entries] == list(range(memory.entries))
+    lengths = np.concatenate([np.empty(0, np.int64), *(item.lengths for item in given_segments)])
+    assert memory.token_offsets().tolist() == [0, *np.cumsum(lengths).tolist()]
+    assert memory.rows().tolist() == list(range(memory.entries))
     for index, pair in enumerate(sentences):
         for position, entry in enumerate(pair.entries):
             assert memory.locate(entry) == (index, position)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import stat
 from dataclasses import replace
@@ -35,6 +36,13 @@ def test_only_the_hash_of_a_key_is_stored(tmp_path: Path) -> None:
     assert (keys.find(first), keys.find(second)) == (Key(hash_key(first), "write"), Key(hash_key(second), "write"))
     assert keys.find(first[:-1]) is keys.find("") is keys.find("\ud800") is None
     assert keys.find(hash_key(first)) is None, "a hash is not a key"
+
+
+def test_a_key_has_256_bits(tmp_path: Path) -> None:
+    keys = [add_key(tmp_path / "keys", "") for _ in range(20)]
+    bits = [base64.urlsafe_b64decode(key[-43:] + "=") for key in keys]
+    assert {len(each) for each in bits} == {32}
+    assert len({each[place : place + 4] for each in bits for place in range(0, 32, 4)}) == 8 * len(keys)
 
 
 def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:

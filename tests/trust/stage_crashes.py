@@ -55,6 +55,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 TUNE = TuneSettings(k=4, metak=MetaKSettings(updates=10), contextual=ContextualSettings(updates=10))
+# Enough sentences for a model of confidence.
+CONFIDENCE = TuneSettings(
+    k=4, confidence_sentences=60, metak=MetaKSettings(updates=2), contextual=ContextualSettings(updates=2)
+)
 ADAPT = AdaptSettings(updates=6, batch_tokens=512, learning_rate=3e-3, measurements=3, bfloat16=False, seed=1)
 SETTINGS = LearnSettings(tune=TUNE, extract=ExtractSettings(segment_bytes=1 << 13))
 
@@ -68,6 +72,7 @@ class Stages:
         scratch.mkdir(parents=True)
         (scratch / "small.tsv").write_text("\n".join(lines[:24]) + "\n", "utf-8")
         (scratch / "more.tsv").write_text("\n".join(lines[24:34]) + "\n", "utf-8")
+        (scratch / "dev.tsv").write_text("\n".join(lines[-60:]) + "\n", "utf-8")
         self.pairs = [line.split("\t")[:2] for line in lines]
 
         def corpus_of(name: str) -> Corpus:
@@ -91,6 +96,7 @@ class Stages:
                 lambda f: compact_memory(Memory.open(f), CompactSettings(method="pca", dimension=8)),
             ),
             "tune": ("extract", lambda f: tune(Memory.open(f), model, settings=TUNE)),
+            "confidence": ("extract", lambda f: tune(Memory.open(f), model, corpus_of("dev.tsv"), settings=CONFIDENCE)),
             "prune": ("extract", lambda f: prune_memory(Memory.open(f), PruneSettings(rate=0.3))),
             "restore": ("prune", restore_if_pruned),
             "index": ("extract", lambda f: index_memory(Memory.open(f), "IVF4,SQ8;nprobe=4")),
@@ -116,6 +122,8 @@ class Stages:
         began = time.monotonic()
         self.operations[name] = len(count_operations(folder.parent, lambda: act(folder)))
         self.seconds[name] = time.monotonic() - began
+        if name == "confidence":
+            assert "confidence" in Memory.open(folder).manifest.artefacts
         self.finished[name] = folder
         self.digests[name] = digest_folder(folder)
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 SCRIPT = Path(__file__).with_name("stage_crashes.py")
 # A process loads the model once for all stages of a group.
 STAGES = {
-    "learning": ("learn", "extract", "compact", "tune", "prune", "restore", "index", "adapt"),
+    "learning": ("learn", "extract", "compact", "tune", "confidence", "prune", "restore", "index", "adapt"),
     "changes": ("add", "remove", "replace", "seal", "import", "merge"),
 }
 
@@ -111,7 +111,7 @@ def test_kill_at_random_moments(scratch: Path, budget: Budget) -> None:
     removed: set[int] = set()
     first = 0
     for number in budget.rounds(5):
-        if number % 20 == 19:  # start anew: the check reads all of the memory
+        if number % 8 == 7:  # start anew: the check reads all of the memory
             shutil.rmtree(folder)
             create(folder)
             acknowledged.clear()
@@ -138,7 +138,7 @@ def test_kill_at_random_moments(scratch: Path, budget: Budget) -> None:
                 removed.add(int(numbers[0]))
         budget.count("kills at random moments")
         check_acknowledged(folder, acknowledged, removed, begun)
-        removed |= {id for id in begun if id not in held(Memory.open(folder))}
+        removed |= begun - held(Memory.open(folder)).keys()
         first += 1000
 
 

@@ -108,8 +108,8 @@ BUGS = {
     ),
     "a backup leaves the journal out": Bug(
         "memory/backup.py",
-        "    kept_ends = ends.since(first)\n",
-        "    kept_ends = ends.since(manifest.journal + 1)\n",
+        "        replace_file(target / ENDS, encode_ends(state.ends))\n",
+        "        replace_file(target / ENDS, encode_ends(type(state.ends)(state.ends.first, {})))\n",
         "trust/test_linearizability.py",
     ),
     "the candidate pool of the exact search is one too small": Bug(
@@ -133,7 +133,7 @@ BUGS = {
         "csv.document",
     ),
     "the removal of an origin leaves a pair": Bug(
-        "memory/edit.py",
+        "memory/journal_writer.py",
         "            found = newest.find_origin(origin)\n",
         "            found = newest.find_origin(origin)[1:]\n",
         "trust/test_poisoned.py",
@@ -154,7 +154,7 @@ BUGS = {
     ),
     "the scope of a key is not compared": Bug(
         "serve/auth.py",
-        "        return SCOPES.index(self.scope) >= SCOPES.index(scope)\n",
+        "        return _covers(self.scope, scope)\n",
         "        return scope in SCOPES\n",
         "serve/test_auth.py",
         "scope",
@@ -170,6 +170,12 @@ def copy_sources(target: Path, bug: Bug) -> None:
     changed = target / "ibidem" / bug.file
     changed.unlink()
     changed.write_text(content.replace(bug.right, bug.wrong), "utf-8")
+
+
+def test_bugs_fit_the_sources() -> None:
+    for name, bug in BUGS.items():
+        assert (SOURCE / bug.file).read_text("utf-8").count(bug.right) == 1, f"{name}: write the bug anew"
+        assert (TESTS / bug.tests).is_file(), name
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[3]
 SEEDS = Path(__file__).with_name("corpus")
 MAX_TOKENS = 300
 # Small inputs are read faster and reach the same code; archives need room for their directories.
-MAX_LENGTH, MAX_ARCHIVE = 1024, 4096
+MAX_LENGTH, MAX_ARCHIVE = 512, 4096
 ARCHIVES = ("docx", "xlsx", "odt", "mo", "gzip", "xz")
 # Targets differ in speed: one may have this many times its part of the executions, if it has the time.
 EXCESS = 4
