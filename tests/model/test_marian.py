@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -135,3 +137,27 @@ def test_other_layouts_are_left_to_transformers(tmp_path: Path, damage: Callable
     (folder / PACKED_FILE).symlink_to(find_folder(SHIPPED) / PACKED_FILE)
     damage(folder)
     assert read(folder) is None
+
+
+def test_several_threads_load_one_network() -> None:
+    """As a server does that explains a translation while the first pair is added."""
+    model = load_model(device="cpu")
+    own = model._network
+    assert isinstance(own, MarianNetwork)
+    load, loaded = own.load, []
+
+    def load_slowly() -> Any:
+        time.sleep(0.1)
+        loaded.append(load())
+        return loaded[-1]
+
+    own.load = load_slowly
+    found: list[tuple[Any, Any]] = []
+    threads = [Thread(target=lambda: found.append((model.network, model.projection))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(loaded) == 1
+    assert all(network is loaded[0] and projection is loaded[0].lm_head for network, projection in found)
+    assert len(found) == 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -104,6 +105,7 @@ class BaseModel:
         self.general = general
         self._network = network.eval().requires_grad_(False)
         self._projection = _output_projection(network)
+        self._loading = threading.Lock()
         self._given_fingerprint = fingerprint
         self._int8 = int8
         bias: Tensor | None = getattr(network, "final_logits_bias", None)
@@ -134,10 +136,13 @@ class BaseModel:
     def network(self) -> Any:
         """The transformers model, for callers of `generate()`; it is loaded when it is first needed."""
         if isinstance(self._network, MarianNetwork):
-            weight = self._projection.weight
-            loaded = self._network.load().to(weight.device, weight.dtype)
-            self._network = loaded.eval().requires_grad_(False)
-            self._projection = _output_projection(loaded)
+            with self._loading:
+                if isinstance(self._network, MarianNetwork):  # no other thread was faster
+                    weight = self._projection.weight
+                    loaded = self._network.load().to(weight.device, weight.dtype)
+                    # The projection first: whoever finds the network uses it with its own projection.
+                    self._projection = _output_projection(loaded)
+                    self._network = loaded.eval().requires_grad_(False)
         return self._network
 
     @property

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
+import threading
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,6 +45,8 @@ GENERAL_FOLDER = "general"
 # A folder without one of these counts as absent: memories then get a compactor and a combiner of their own.
 GENERAL_FILES = ("compactor.safetensors", "source_projection.safetensors", "combiner.safetensors")
 AUTO = "auto"
+# transformers changes its own and torch's functions while it builds a network: for all threads.
+_BUILDING = threading.Lock()
 _DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "int8": torch.float32}
 
 
@@ -347,12 +350,13 @@ def build(config: Any, weights: dict[str, Tensor], folder: Path) -> Any:
     """
     from transformers import AutoModelForSeq2SeqLM, GenerationConfig
 
-    # Without a dtype, that of the configuration, such as float16, becomes torch's default meanwhile: for all threads.
-    with torch.device("meta"):
-        blank = AutoModelForSeq2SeqLM.from_config(config, dtype=torch.float32, trust_remote_code=False)
-    network = type(blank).from_pretrained(
-        None, config=config, state_dict=weights, dtype=torch.float32, trust_remote_code=False, use_safetensors=True
-    )
+    with _BUILDING:
+        # Without a dtype, that of the configuration, such as float16, becomes torch's default in all threads meanwhile.
+        with torch.device("meta"):
+            blank = AutoModelForSeq2SeqLM.from_config(config, dtype=torch.float32, trust_remote_code=False)
+        network = type(blank).from_pretrained(
+            None, config=config, state_dict=weights, dtype=torch.float32, trust_remote_code=False, use_safetensors=True
+        )
     try:
         generation = GenerationConfig.from_pretrained(folder, trust_remote_code=False)
     except OSError:  # older models have these settings in config.json
