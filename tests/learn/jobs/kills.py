@@ -4,7 +4,10 @@ The learning runs as it does for a user: a driver process with a local executor,
 this machine. A stage is recognised by its work folder. The last line of output is a JSON object with the kills of each
 stage and target, and the failures.
 
-    python kills.py MODEL CORPUS SCRATCH SEED KILLS SECONDS local|ray
+    python kills.py MODEL CORPUS SCRATCH SEED KILLS SECONDS local|ray|ray-head
+
+With ray-head, the head of the cluster is killed once, in extraction: the driver ends, and on a new cluster the same
+command finishes the memory.
 """
 
 from __future__ import annotations
@@ -75,6 +78,10 @@ class Cluster:
             self._cluster.remove_node(self._node, allow_graceful=False)
         self._node = self._cluster.add_node(**self._options)
 
+    def kill_head(self) -> None:
+        """Kill the control service of the cluster."""
+        os.kill(self._cluster.head_node.all_processes["gcs_server"][0].process.pid, signal.SIGKILL)
+
     def close(self) -> None:
         with contextlib.suppress(Exception):
             self._cluster.shutdown()
@@ -121,7 +128,7 @@ class Harness:
     def __init__(self, model: str, corpus: Path, scratch: Path, seed: int, on: str) -> None:
         self.random = Random(seed)
         self.on, self.model, self.corpus, self.scratch = on, model, corpus, scratch
-        self.cluster = Cluster() if on == "ray" else None
+        self.cluster = Cluster() if on.startswith("ray") else None
         self.kills: Counter[str] = Counter()
         self.failures: list[str] = []
         self.runs = 0
@@ -188,6 +195,26 @@ class Harness:
         else:
             shutil.rmtree(path)
 
+    def lose_head(self) -> None:
+        """Learn one memory, kill the head of the cluster, and learn on a new cluster what is left."""
+        assert self.cluster is not None
+        self.runs, path = 1, self.scratch / "run"
+        driver = self.start("none", path)
+        began = time.monotonic()
+        while stage_of(path, STAGES["none"]) != "extract" and time.monotonic() - began < LIMIT_SECONDS:
+            time.sleep(0.01)
+        self.cluster.kill_head()
+        self.kills["extract head"] += 1
+        # Ray ends the driver when the head was away for a minute.
+        if driver.wait(LIMIT_SECONDS) == 0:
+            self.failures.append("the driver ended without an error")
+        self.cluster.close()
+        self.cluster = Cluster()
+        if (code := self.start("none", path).wait(LIMIT_SECONDS)) != 0:
+            self.failures.append(f"the second driver ended with {code}")
+        elif Memory.open(path).verify() or content(path) != self.expected["none"]:
+            self.failures.append("other bytes than those of one process")
+
     def choose(self, stage: str) -> str:
         """Choose what to kill in a stage; the driver builds the index alone."""
         targets = ["driver"] if stage == "index" else ["worker", "worker", "driver"]
@@ -217,6 +244,9 @@ def main() -> None:
     end = time.monotonic() + float(seconds)
     harness = Harness(model, Path(corpus), Path(scratch), int(seed), on)
     try:
+        if on == "ray-head":
+            harness.lose_head()
+            kills = "0"
         while harness.kills.total() < int(kills) and time.monotonic() < end and len(harness.failures) < 3:
             harness.learn(int(kills) - harness.kills.total())
             print(harness.runs, dict(harness.kills), harness.failures, file=sys.stderr, flush=True)

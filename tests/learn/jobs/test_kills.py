@@ -23,13 +23,13 @@ SCRIPT = Path(configurations.__file__).with_name("kills.py")
 
 @pytest.mark.slow
 @pytest.mark.timeout(4000)
-@pytest.mark.parametrize("on", ["local", "ray"])
+@pytest.mark.parametrize("on", ["local", "ray", "ray-head"])
 def test_kills_change_nothing(on: str, tmp_path: Path, tiny_folder: Path, sentences: list[Any]) -> None:
-    if on == "ray" and find_spec("ray") is None:
+    if on != "local" and find_spec("ray") is None:
         pytest.skip("Ray is not installed: pip install 'ibidem[ray]'")
     corpus = tmp_path / "corpus.tsv"
     corpus.write_text("".join(f"{s.german}\t{s.english}\n" for s in sentences[:120]), encoding="utf-8")
-    kills = int(os.environ.get("IBIDEM_KILLS", "50"))
+    kills = 1 if on == "ray-head" else int(os.environ.get("IBIDEM_KILLS", "50"))
     seconds = int(os.environ.get("IBIDEM_KILLS_SECONDS", "3000"))
     arguments = [str(tiny_folder), str(corpus), str(tmp_path / "scratch"), "1", str(kills), str(seconds), on]
     environment = os.environ | {
