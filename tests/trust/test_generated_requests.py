@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import zlib
 from collections import Counter
@@ -124,7 +125,9 @@ def test_no_sequence_of_requests_gives_a_server_error(tiny: Any, scratch: Path, 
     """Requests that use what earlier responses contained: ids of jobs, documents and glossaries."""
     import schemathesis
     from hypothesis import HealthCheck, Phase, seed, settings
+    from hypothesis.errors import Flaky
 
+    errors: list[tuple[str, str]] = []
     found: Counter[int] = Counter()
     names = Names()
     with running(make_open_service(tiny, scratch)) as url:
@@ -137,21 +140,26 @@ def test_no_sequence_of_requests_gives_a_server_error(tiny: Any, scratch: Path, 
 
             def validate_response(self, response: Any, case: Any, **_: Any) -> None:
                 found[response.status_code] += 1
-                assert response.status_code < 500, (case.as_curl_command(), response.text[:300])
+                if response.status_code >= 500:
+                    errors.append((case.as_curl_command(), response.text[:300]))
                 names.read(case, response)
 
         for number in budget.rounds(1):
             machine = seed(1000 * budget.seed + number)(Sequences)
-            machine.run(
-                settings=settings(
-                    max_examples=12,
-                    stateful_step_count=12,
-                    deadline=None,
-                    database=None,
-                    phases=(Phase.generate,),
-                    suppress_health_check=list(HealthCheck),
+            # The server keeps what earlier sequences did, so that the same requests can have another response, which
+            # hypothesis takes for an error.
+            with contextlib.suppress(Flaky):
+                machine.run(
+                    settings=settings(
+                        max_examples=12,
+                        stateful_step_count=12,
+                        deadline=None,
+                        database=None,
+                        phases=(Phase.generate,),
+                        suppress_health_check=list(HealthCheck),
+                    )
                 )
-            )
+            assert errors == []
     budget.count("requests in sequences", sum(found.values()))
     for status, count in found.items():
         budget.count(f"requests in sequences with status {status}", count)
