@@ -159,8 +159,12 @@ def print_tables(rows: list[Row], fitted: Fit, price: float) -> None:
         for lists in sorted({1 << 16, 1 << 18, 1 << 19, 1 << 20, 1 << 22, native_lists(int(keys))}):
             cost = step_milliseconds(rows, fitted, keys, lists)
             print(f"| {keys:,.0f} | {lists:,} | {keys / lists:,.0f} | {probes(rows, lists):.0f} | {cost:.2f} |")
-    sizes = range(10**6, 10**9, 10**6)
-    within = [k for k in sizes if step_milliseconds(rows, fitted, k, native_lists(k)) <= BUDGET_MILLISECONDS]
+    million = 10**6
+    within = [
+        k
+        for k in range(million, 1000 * million, million)
+        if step_milliseconds(rows, fitted, k, native_lists(k)) <= BUDGET_MILLISECONDS
+    ]
     lists = native_lists(within[-1])
     print(
         f"\nWith the default number of lists, a shard stays within {BUDGET_MILLISECONDS} ms up to {within[-1]:,} keys, "

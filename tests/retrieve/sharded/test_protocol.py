@@ -150,6 +150,7 @@ def test_descriptions_are_checked() -> None:
         ("precise", 1),
         ("extra", 1),
         ("plan", None),
+        ("name", "a\x1b[2J"),
     ):
         fields = json.loads(good.to_bytes()) | {name: value}
         with pytest.raises(WireError):

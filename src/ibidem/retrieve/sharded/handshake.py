@@ -106,6 +106,8 @@ class Description:
             made = cls(**fields)
         except (ValueError, TypeError, AttributeError, RecursionError):
             raise WireError("it sent a description that is none") from None
+        if not (made.name + made.plan).isprintable():  # both are shown on terminals
+            raise WireError("it sent a description with control characters")
         if not 1 <= made.part <= made.parts or not 0 <= made.first < made.last:
             raise WireError("it sent a description that is not possible")
         return made
@@ -143,7 +145,7 @@ def describe_part(memory: Memory, plan: IndexPlan, number: int) -> Description:
         precise=part.kind == "exact",
         plan=plan_digest(memory) or "",
         memory=memory_identity(memory),
-        name=memory.path.resolve().name[:100],
+        name="".join(letter if letter.isprintable() else "?" for letter in memory.path.resolve().name[:100]),
         generation=memory.generation,
     )
 
