@@ -42,6 +42,13 @@ def test_the_report(ibidem: Run, good: Path, swapped: Path) -> None:
     assert len(found["corpora"][0]["findings"][0]["examples"]) == 3
 
 
+def test_a_file_without_pairs_is_refused(ibidem: Run, tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("", "utf-8")
+    answer = ibidem("check", tmp_path / "a.tsv", "--sample", 0)
+    assert (answer.code, answer.lines[-1]) == (1, "verdict: refused: there is nothing to learn")
+    assert "  refuse  no pairs: no usable pair was found" in answer.out
+
+
 def test_two_files_a_dev_set_and_the_model(ibidem: Run, good: Path, tmp_path: Path, tiny_folder: Path) -> None:
     rows = [line.split("\t") for line in good.read_text("utf-8").splitlines()[:40]]
     files = [tmp_path / "a.de", tmp_path / "a.en"]

@@ -21,7 +21,9 @@ def test_control_characters_are_replaced() -> None:
 
 def test_names_of_files_in_messages(ibidem: Run, fails: Run, tmp_path: Path) -> None:
     message = fails(1, "inspect", "-m", tmp_path / TITLE)
-    assert "\x1b" not in message and "�]0;a title" in message
+    assert "\x1b" not in message
+    assert "�]0;a title" in message
     (tmp_path / f"{TITLE}.tsv").write_text("Der Hund\tThe dog\n", "utf-8")
     answer = ibidem("check", "--sample", 0, tmp_path / f"{TITLE}.tsv")
-    assert "\x1b" not in answer.out and "�]0;a title" in answer.out
+    assert "\x1b" not in answer.out
+    assert "�]0;a title" in answer.out

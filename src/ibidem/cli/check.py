@@ -63,7 +63,7 @@ def check(
 
     Each finding states what learn and add do about it. The exit code is 1 if they refuse a corpus, else 0.
     """
-    from ibidem.check import CheckSettings, check_sample, check_texts
+    from ibidem.check import Action, CheckSettings, Finding, check_sample, check_texts
 
     corpora = _group_files(files or [], train)
     model = model_options.load() if sample else None
@@ -85,7 +85,11 @@ def check(
                     check_sample(report, checked.sample, model, progress=progress, **limits)  # type: ignore[arg-type]
                 return report
 
-            reports.append(_try_encodings(run, encoding))
+            report = _try_encodings(run, encoding)
+            if not report.kept:
+                message = "no usable pair was found: check the file, its format and the languages"
+                report.add(Finding("no pairs", Action.REFUSE, 0, report.read, message))
+            reports.append(report)
     if json:
         refused = any(report.refused for report in reports)
         warned = any(report.warnings for report in reports)
@@ -184,6 +188,8 @@ def _print(report: CheckReport) -> None:
         "usable with warnings": "learn and add use it, with the warnings above",
         "good": "learn and add use it",
     }
-    if [finding.name for finding in report.findings if finding.action.value == "refuse"] == ["encoding"]:
+    if not report.kept:
+        done["refused"] = "there is nothing to learn"
+    elif [finding.name for finding in report.findings if finding.action.value == "refuse"] == ["encoding"]:
         done["refused"] = "learn and add refuse it until its encoding is stated"
     say(f"verdict: {report.verdict}: {done[report.verdict]}")

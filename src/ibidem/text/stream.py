@@ -7,6 +7,7 @@ a file: the defaults suit the owner of the machine, a server sets stricter ones.
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import lzma
@@ -434,9 +435,23 @@ def open_output(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
     Raises:
         UsageError: The path is a folder, or its folder does not exist.
+        OSError: The file cannot be written; the error names it.
     """
     check_output(path)
-    target = Path(path)
+    try:
+        with _open_target(Path(path)) as file:
+            yield file
+    except OSError as error:
+        if error.filename is None and error.errno in _FULL:
+            error.filename = os.fspath(path)
+        raise
+
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+
+
+@contextmanager
+def _open_target(target: Path) -> Iterator[BinaryIO]:
     if target.exists() and not target.is_file():
         with target.open("wb") as file:
             yield file
