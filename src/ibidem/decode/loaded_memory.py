@@ -309,7 +309,7 @@ class LoadedMemory:
     _compactor: Compactor | None
     _tuned: Combiner | None
     _base: BaseIndex
-    _reloaded: BaseIndex | None
+    _reloaded: tuple[tuple[object, ...], BaseIndex] | None
     _index_parts: IndexParts | None
 
     def __init__(
@@ -347,7 +347,10 @@ class LoadedMemory:
             self._load(newest)
             return True
         if base is not None:
-            self._base, self._reloaded, self._index_parts = base, None, None
+            if self._reloaded is base:
+                self._reloaded = None
+            if base[0] == _space(newest):  # entries may have got other numbers while the index was opened
+                self._base, self._index_parts = base[1], None
         if newest.manifest.artefacts != self.memory.manifest.artefacts or _is_small(newest) != _is_small(self.memory):
             self._tuned = self._choose(newest, self._given_combiner)
         self._update(newest)
@@ -362,7 +365,7 @@ class LoadedMemory:
             newest = self.memory.pinned()
             given = self._given_index is not None and not isinstance(self._given_index, str)
             if _space(newest) == _space(self.memory) and not given:
-                self._reloaded = self._open_base(newest)
+                self._reloaded = _space(newest), self._open_base(newest)
 
     def scorer_with(self, combiner: Combiner | str) -> Scorer:
         """Return a scorer over the same index with another combiner, or the memory's own of this name.
