@@ -49,6 +49,7 @@ def test_stage_by_stage_is_learn(ibidem: Run, tmp_path: Path, tiny_folder: Path,
     once, staged = Memory.open(whole), Memory.open(memory)
     assert staged.layout == once.layout == Layout(keys=True, compact=6, clusters=True)
     np.testing.assert_array_equal(staged.rows(), once.rows())
+    assert {found.manifest.stages["prune"]["settings"]["strategy"] for found in (once, staged)} == {"redundant"}
     digests = [{name: notes.get("digest") for name, notes in found.manifest.stages.items()} for found in (once, staged)]
     assert digests[0] == digests[1]
     inspected = ibidem("inspect", "-m", whole)

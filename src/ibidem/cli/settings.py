@@ -185,7 +185,7 @@ def _settings_of() -> dict[str, Callable[[], dict[str, Any]]]:
         "adapt": lambda: {"text.": TextSettings(), "model.": TrainedModelSettings(), "": AdaptSettings()},
         "cluster": lambda: {"": ClusterSettings()},
         "compact": lambda: {"": CompactSettings()},
-        "prune": lambda: {"": PruneSettings()},
+        "prune": lambda: {"": PruneSettings("redundant")},
         "tune": lambda: {"": TuneSettings()},
         "serve": of_server,
     }

@@ -110,12 +110,13 @@ def prune(
     rate: Annotated[float, typer.Option("--rate", help="Share of the entries to remove.")] = 0.1,
     *,
     strategy: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--strategy",
-            help="cost-clusters (the paper's), redundant, random, spatial, low-probability or high-probability.",
+            help="redundant, cost-clusters (the paper's), random, spatial, low-probability or high-probability. "
+            "Default: redundant, and cost-clusters for a memory that is not tuned.",
         ),
-    ] = "cost-clusters",
+    ] = None,
     final: Annotated[
         bool, typer.Option("--final", help="Save disk: keep no copy of the unpruned memory for restore.")
     ] = False,
@@ -133,11 +134,12 @@ def prune(
     The rate refers to the unpruned memory, so the same command a second time changes nothing and can be repeated after
     an error. --again prunes the remaining entries once more, and those that were added since.
     """
-    from ibidem.learn import PruneSettings, prune_memory
+    from ibidem.learn import PruneSettings, default_strategy, prune_memory
     from ibidem.memory import Memory
     from ibidem.model import resolve_device
 
-    settings = override(PruneSettings(strategy=strategy, rate=rate, seed=seed), assignments or ())
+    strategy = strategy or default_strategy(Memory.open(memory))
+    settings = override(PruneSettings(strategy, rate, seed=seed), assignments or ())
     use_threads(threads)
     place = resolve_device(device)
     with (

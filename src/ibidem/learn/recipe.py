@@ -72,7 +72,7 @@ class LearnSettings:
     keep_keys: bool = False
     tune: TuneSettings = field(default_factory=TuneSettings)
     tuned_on: str = "unpruned"
-    prune: PruneSettings = field(default_factory=lambda: PruneSettings(rate=0.0))
+    prune: PruneSettings = field(default_factory=lambda: PruneSettings("redundant", rate=0.0))
     keep_unpruned: bool = True
     index: str | None = None
     index_shards: int = 1

@@ -46,6 +46,11 @@ if TYPE_CHECKING:
         ({"rate": float("nan")}, "from 0 to below 1, not nan"),
         ({"epsilon": 0.0}, "above 0, not 0.0"),
         ({"epsilon": float("inf")}, "above 0, not inf"),
+        (
+            {"strategy": "redundant", "groups": "consistent"},
+            "groups has no effect on the pruning strategy redundant: leave it out, or set the strategy to "
+            "cost-clusters, random, low-probability or high-probability.",
+        ),
         ({"n": 0}, "n must be a whole number from 1 up, not 0"),
         ({"group_n": 0}, "group_n must be a whole number from 1 up, not 0"),
         ({"consistent_neighbours": 0}, "consistent_neighbours must be a whole number from 1 up, not 0"),

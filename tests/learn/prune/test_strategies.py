@@ -214,7 +214,8 @@ def test_the_size_of_blocks_does_not_matter(strategy: str, monkeypatch: pytest.M
 @pytest.mark.parametrize("strategy", WITHOUT_NEIGHBOURS)
 def test_an_empty_memory_stays_empty(strategy: str) -> None:
     entries = with_clusters(one_family([]))
-    pruned = prune_entries(entries, PruneSettings(strategy=strategy, groups="ngram"))
+    groups = None if strategy == "spatial" else "ngram"
+    pruned = prune_entries(entries, PruneSettings(strategy=strategy, groups=groups))
     assert (pruned.kept.tolist(), pruned.clusters, pruned.groups, pruned.rate) == ([], 0, 0, 0.0)
 
 

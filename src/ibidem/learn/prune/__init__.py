@@ -3,7 +3,14 @@
 from ibidem.learn.prune.cost_clusters import cluster_costs, label_dbscan
 from ibidem.learn.prune.groups import EntryGroups, group_entries
 from ibidem.learn.prune.neighbour_graph import NeighbourGraph, build_neighbour_graph, count_graph_neighbours
-from ibidem.learn.prune.pruning import PAPER_SETTINGS, PruneSettings, prune_digest, prune_memory, restore_memory
+from ibidem.learn.prune.pruning import (
+    PAPER_SETTINGS,
+    PruneSettings,
+    default_strategy,
+    prune_digest,
+    prune_memory,
+    restore_memory,
+)
 from ibidem.learn.prune.strategies import PruneEntries, PruneResult, prune_entries
 
 __all__ = [
@@ -16,6 +23,7 @@ __all__ = [
     "build_neighbour_graph",
     "cluster_costs",
     "count_graph_neighbours",
+    "default_strategy",
     "group_entries",
     "label_dbscan",
     "prune_digest",

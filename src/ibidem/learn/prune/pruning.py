@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from ibidem.combine import load_combiner
 from ibidem.errors import UsageError
 from ibidem.learn.cluster import distances_to_centres
 from ibidem.learn.cost import translation_costs
@@ -104,6 +105,11 @@ class PruneSettings:
             raise UsageError(
                 f"The pruning rate is the share of entries removed, from 0 to below 1, not {self.rate}: "
                 "0.1 removes one in ten."
+            )
+        if self.strategy in ("redundant", "spatial") and self.grouping != "token":
+            raise UsageError(
+                f"groups has no effect on the pruning strategy {self.strategy}: leave it out, or set the strategy to "
+                "cost-clusters, random, low-probability or high-probability."
             )
         if self.epsilon is not None and not (math.isfinite(self.epsilon) and self.epsilon > 0):
             raise UsageError(f"epsilon is a difference of costs above 0, not {self.epsilon}: use 1.5, the authors'.")
@@ -280,6 +286,15 @@ def restore_memory(memory: Memory) -> Memory:
         memory = edit.commit()
     write_card(memory)
     return memory
+
+
+def default_strategy(memory: Memory) -> str:
+    """Return the strategy that loses least: "redundant" for a tuned memory, and "cost-clusters" for another one.
+
+    Args:
+        memory: The memory to prune.
+    """
+    return "cost-clusters" if load_combiner(memory, context=False) is None else "redundant"
 
 
 def _check_limits(memory: Memory, settings: PruneSettings) -> None:
