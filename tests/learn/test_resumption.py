@@ -103,7 +103,7 @@ def test_pruning_again_must_be_requested(memory: Memory) -> None:
     assert (same.generation, same.entries) == (pruned.generation, pruned.entries)
     index_memory(same, "exact")
     assert prune_memory(Memory.open(memory.path), PRUNE).entries == pruned.entries
-    arguments = ["prune", "-m", str(memory.path), "--rate", "0.3"]
+    arguments = ["prune", "-m", str(memory.path), "--rate", "0.3", "--strategy", PRUNE.strategy]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output
     assert Memory.open(memory.path).entries == pruned.entries

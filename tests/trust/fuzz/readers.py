@@ -322,7 +322,8 @@ def make_request(data: bytes) -> Request:
     async def receive() -> Any:
         return next(messages)
 
-    scope = {"type": "http", "method": "POST", "path": "/", "headers": [(b"content-type", head.strip())]}
+    headers = [(b"content-type", head.strip())]
+    scope = {"type": "http", "method": "POST", "path": "/", "query_string": b"", "headers": headers}
     return Request(scope, receive)
 
 
