@@ -196,6 +196,12 @@ def test_an_invalid_margin_is_refused(margin: float) -> None:
         SearchSettings(retrieval_margin=margin)
 
 
+@pytest.mark.parametrize("ratio", [-1.0, math.nan, math.inf])
+def test_an_invalid_length_ratio_is_refused(ratio: float) -> None:
+    with pytest.raises(UsageError, match="max_length_ratio"):
+        SearchSettings(max_length_ratio=ratio)
+
+
 class Recorder:
     """A scorer without neighbours that keeps the states it was given."""
 

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from ibidem.combine import AdaptiveCombiner, FixedCombiner, load_combiner, store_adaptive, store_fixed
-from ibidem.decode import EnsembleScorer, MemoryScorer, Translator
+from ibidem.decode import EnsembleScorer, MemoryScorer, Translator, loaded_memory
 from ibidem.errors import MismatchError, UsageError
 from ibidem.learn import index_memory
-from ibidem.memory import artefacts, check_identity
+from ibidem.memory import Memory, ModelIdentity, SegmentData, artefacts, check_identity
 from ibidem.model import BaseModel, load_model
 
 from .oracle import adaptive, limited, write_memory
-
-if TYPE_CHECKING:
-    from ibidem.memory import Memory
 
 COMBINER = FixedCombiner(4, 0.9, 1e-3)
 
@@ -211,3 +209,25 @@ def test_a_stored_index_is_verified_once(
     file.write_bytes(content)
     with pytest.warns(UserWarning, match="stores a new one"):
         Translator(tiny_folder, tmp_path / "memory", combiner=COMBINER, device="cpu")
+
+
+def test_a_journal_of_more_entries_than_are_kept_free(tmp_path: Path) -> None:
+    memory = Memory.create(tmp_path / "memory", ModelIdentity("tiny", "model", "tokens", 2, 100, "de", "en"))
+    count = loaded_memory._SPARE + 2
+    data = SegmentData(
+        keys=np.zeros((count, 2), np.float16),
+        values=np.arange(count, dtype=np.int32) % 100,
+        log_probs=np.zeros(count, np.float32),
+        lengths=np.array([count - 1, 1]),
+        sources=["Haus", "Welt"],
+        targets=["house", "world"],
+        origins=["test", "test"],
+        locations=[1, 2],
+    )
+    with memory.writing() as writer:
+        memory = writer.record(data)
+    table = loaded_memory.GrowingTable(torch.device("cpu"))
+    table.update(memory)
+    assert table.table.values.tolist() == data.values.tolist()
+    assert table.table.sentences is not None
+    assert table.table.sentences[-2:].tolist() == [0, 1]

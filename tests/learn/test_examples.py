@@ -11,7 +11,6 @@ import torch
 from ibidem.combine import EntryTable
 from ibidem.errors import TextError
 from ibidem.learn import Examples, gather_examples
-from ibidem.memory import load_values
 from ibidem.retrieve import open_index
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ def gather(
     k: int = K,
 ) -> Examples:
     index = open_index(memory, "exact", model.device)
-    values = load_values(memory, model.device)
+    values = torch.from_numpy(memory.values().astype(np.int64))
     # Small batches, so that rows of many batches must be put back in order.
     return gather_examples(model, index, EntryTable(values), sources, targets, k, hidden=hidden, batch_tokens=200)
 

@@ -20,7 +20,7 @@ import torch
 from safetensors.numpy import save
 
 from ibidem.compact import LinearCompactor, read_notes, store_compactor
-from ibidem.errors import MemoryFolderError, MismatchError, TextError, UsageError
+from ibidem.errors import MemoryFolderError, MismatchError, ModelError, TextError, UsageError
 from ibidem.learn import (
     CompactSettings,
     ExtractSettings,
@@ -112,6 +112,9 @@ def test_the_projection_that_ships_with_the_model_is_used(
     monkeypatch.setattr(tiny, "general", folder)
     memory = extract(tiny, Corpus([few]), tmp_path / "memory", settings=SMALL)
     np.testing.assert_array_equal(memory.source_projection.projection, shipped.projection)
+    (folder / "source_projection.safetensors").write_bytes(b"damaged")
+    with pytest.raises(ModelError, match="install the model again"):
+        extract(tiny, Corpus([few]), tmp_path / "other", settings=SMALL)
 
 
 def test_int8_stores_nearly_the_same_entries(tmp_path: Path, tiny: BaseModel, few: Path, whole: Memory) -> None:

@@ -7,6 +7,7 @@ import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 import torch
 
@@ -36,7 +37,7 @@ from ibidem.learn import (
 )
 from ibidem.learn.combiner_training import mixture_loss
 from ibidem.learn.tuning import read_dev, sample_dev, tune_contextual
-from ibidem.memory import Memory, load_values
+from ibidem.memory import Memory
 from ibidem.progress import silent
 from ibidem.retrieve import open_index
 from ibidem.text import Corpus
@@ -71,7 +72,7 @@ def test_both_combiners_are_stored_as_they_were_chosen(memory: Memory, dev: Corp
     examples = gather_examples(
         tiny,
         open_index(tuned, None, tiny.device),
-        EntryTable(load_values(tuned, tiny.device)),
+        EntryTable(torch.from_numpy(tuned.values().astype(np.int64))),
         read.sources,
         read.targets,
         4,

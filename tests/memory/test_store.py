@@ -201,6 +201,19 @@ def test_old_states_are_deleted(full: Path, url: str, tmp_path: Path) -> None:
     assert pairs_of(pull(url, tmp_path / "copy")) == pairs_of(Memory.open(full))
 
 
+def test_a_damaged_old_state_is_reported(full: Path, url: str, tmp_path: Path) -> None:
+    Store(url).push(full)
+    append(full, 3)
+    Store(url).push(full)
+    (tmp_path / "store" / "states" / "000000000001.json").write_text("{}")
+    append(full, 4)
+    objects = sorted((tmp_path / "store" / "objects").iterdir())
+    with pytest.raises(DamagedMemoryError, match=r"000000000001\.json is damaged"):
+        Store(url).push(full, keep=1)
+    assert set(objects) <= set((tmp_path / "store" / "objects").iterdir()), "nothing is deleted"
+    assert pairs_of(pull(url, tmp_path / "copy")) == pairs_of(Memory.open(full))
+
+
 def test_another_memory_or_an_older_one_is_refused(full: Path, url: str, tmp_path: Path) -> None:
     shutil.copytree(full, tmp_path / "older")
     append(full, 3)

@@ -55,6 +55,16 @@ def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
         read_keys(tmp_path / "missing")
 
 
+def test_a_key_is_added_to_a_file_without_a_last_line_break(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text(f"sha256:{hash_key('given')} read by hand")
+    made = add_key(file, "new", "admin")
+    assert read_keys(file) == [Key(hash_key("given"), "read"), Key(hash_key(made), "admin")]
+    file.write_text("# only a comment")
+    made = add_key(file, "new")
+    assert read_keys(file) == [Key(hash_key(made), "write")]
+
+
 def test_rate_limiter_refills() -> None:
     now = 0.0
     rates = RateLimiter(rate=2.0, burst=3, clock=lambda: now)

@@ -219,6 +219,30 @@ def test_old_jobs_are_removed_from_the_disk(
     jobs.close()
 
 
+def test_a_running_job_is_kept_while_others_end(
+    folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_MAX_KEPT", 2)
+    free = threading.Event()
+
+    def learn(job: Job, pairs: Iterator[Pair], corpus: Corpus) -> tuple[int, str]:
+        if job.memory == "mine":
+            assert free.wait(MAX_SECONDS)
+        return add(job, pairs, corpus)
+
+    jobs = Jobs(learn, lambda _: ("de", "en"), Limits(), {**folders, "other": tmp_path / "other"})
+    first = send(jobs, "a.tsv", b"Haus\thouse\n")
+    for _ in range(3):
+        with jobs.receive("other", "b.tsv") as upload:
+            upload.path.write_bytes(b"Welt\tworld\n")
+            wait(jobs.start("other", upload, owner="another"))
+    assert jobs.find(first.id) is first
+    assert jobs.is_importing("mine")
+    free.set()
+    assert wait(first).state == "done"
+    jobs.close()
+
+
 def test_reading_time_is_limited(upload_folder: Path, loose: Limits, folders: dict[str, Path]) -> None:
     jobs = Jobs(add, lambda _: ("de", "en"), replace(loose, import_seconds=0.2), folders)
     job = send(jobs, "a.tsv.gz", BOMBS["a.tsv.gz"]())

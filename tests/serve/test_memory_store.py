@@ -17,6 +17,8 @@ from ibidem.serve import Key, KeyStore, hash_key, make_service, running
 from ibidem.serve.http_error import HttpError
 from ibidem.serve.jobs import Job
 from ibidem.serve.memory_store import check_name
+from ibidem.serve.request import RequestOptions
+from ibidem.serve.search import SearchQuery, find_all_matches, search_memory
 
 from .conftest import GERMAN, OPEN, WANTED, Client, make_translator, wait_until
 
@@ -316,6 +318,44 @@ def test_what_a_killed_server_leaves(tiny: Any, managed: Client, store: Path) ->
     with running(make_service(make_translator(tiny, None), settings, known)) as url:
         assert names(Client(url, {"Authorization": "Bearer anna"})) == ["whole"], "whose rights are unknown is hidden"
         assert names(Client(url, {"Authorization": "Bearer root"})) == ["damaged", "whole"]
+
+
+def test_a_memory_in_the_place_of_one_that_could_not_be_used(managed: Client, store: Path) -> None:
+    damaged = store / "terms"
+    damaged.mkdir(parents=True)
+    (damaged / "manifest.json").write_text("{}")
+    assert names(managed) == []
+    shutil.rmtree(damaged)
+    assert names(managed) == []
+    assert managed.post("/memories", {"name": "source"}).status == 201
+    shutil.copytree(store / "source", damaged)
+    assert names(managed) == ["source", "terms"]
+
+
+def test_a_memory_is_deleted_while_its_matches_are_found(tiny: Any, store: Path) -> None:
+    """A batch that has begun is finished with the memory; later lookups report that it is gone."""
+    service = make_service(make_translator(tiny, None), replace(OPEN, memories=store))
+    try:
+        service.memories.create("terms", "")
+        service.writers.add_texts("terms", [("Datei öffnen", "Open file")], "test")
+        options = RequestOptions((("terms", 1.0),), with_vectors=True)
+        deleting = threading.Thread(target=service.memories.delete, args=("terms",))
+
+        def check() -> None:
+            if not deleting.is_alive():
+                deleting.start()
+                wait_until(lambda: "terms" not in service.engine.memories)
+
+        (found,) = service.engine.translate(options, ["Datei öffnen"], check=check)
+        assert list(found.vectors) == ["terms"]
+        deleting.join()
+        layouts = service.engine.split(["Datei öffnen"], RequestOptions(), None)
+        with pytest.raises(HttpError, match="no memory terms"):
+            find_all_matches(service.engine, options, layouts, [found], 3)
+        with pytest.raises(HttpError, match="no memory"):
+            search_memory(service.engine, "terms", SearchQuery("Datei", "both", "words", 1, 0))
+    finally:
+        service.close()
 
 
 def test_export(managed: Client) -> None:

@@ -208,6 +208,18 @@ def test_scopes_and_paths(tiny: Any, folder: Path, tmp_path: Path) -> None:
             replica.update()
 
 
+def test_memories_that_clients_create_and_delete(tiny: Any, tmp_path: Path) -> None:
+    service = make_service(make_translator(tiny, None), ServeSettings(LIMITS, memories=tmp_path / "store"))
+    with running(service) as url:
+        client = Client(url)
+        assert client.get("/replication/terms/view").status == 404
+        assert client.post("/memories", {"name": "terms"}).status == 201
+        assert client.get("/replication/terms/view").status == 200
+        assert client.send("DELETE", "/memories/terms").status == 200
+        assert client.get("/replication/terms/view").status == 404
+        assert client.get("/replication/terms/files/journals/000001.log").status == 404
+
+
 def test_a_public_server_without_keys_sends_no_memory(tiny: Any, folder: Path) -> None:
     service = make_service(make_translator(tiny, folder), ServeSettings(LIMITS, replication=False))
     with running(service) as url:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ibidem.errors import TextError, UsageError
-from ibidem.text import Corpus, open_output
+from ibidem.text import Corpus
 from ibidem.text.stream import MAX_TEXT, Stream
 
 from .conftest import Write, sides
@@ -133,13 +133,6 @@ def test_a_file_without_permission_is_named(write: Write) -> None:
     Path(path).chmod(0)
     with pytest.raises(TextError, match=r"secret.tsv: cannot be opened \(Permission denied\)"):
         list(Corpus([path]))
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
-def test_a_full_disk_names_the_output() -> None:
-    with pytest.raises(OSError, match="No space left") as raised, open_output("/dev/full") as file:
-        file.write(b"a")
-    assert raised.value.filename == "/dev/full"
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")

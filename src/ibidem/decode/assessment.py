@@ -92,7 +92,7 @@ class AssessedTranslation(NamedTuple):
         confidence: The probability that it needs no edit: the product of those of its sentences. None if it is unknown
             or the text has no sentence.
         segments: The sentences.
-        alternatives: All translations that were asked for, the best first, each with the sum of the scores of its
+        alternatives: All translations that were requested, the best first, each with the sum of the scores of its
             sentences; sentences are not left empty here.
         missing_shards: The shards of a memory, from 1, that some step of the search had no answer of.
     """
@@ -166,13 +166,25 @@ def translate_and_assess(
     for number, (layout, parts, known, near) in enumerate(zip(layouts, found, confidences, looked_up, strict=True)):
         translations = [decode(hypotheses[0].tokens) for hypotheses in parts]
         if warn is not None:
-            for piece, translation in zip(layout.pieces, translations, strict=True):
-                if message := check_translation(piece.text, translation):
-                    warn(number, message)
+            warn_of_suspicious(number, layout, translations, warn)
         text, segments = assess_segments(layout, translations, known, min_confidence, near)
         ranked = tuple(rank_translations(layout, parts, decode))
         assessed.append(AssessedTranslation(text, join_confidences(known), segments, ranked, missing_shards(parts)))
     return assessed
+
+
+def warn_of_suspicious(number: int, layout: TextLayout, translations: Sequence[str], warn: Warn) -> None:
+    """Report the suspicious translations of a text; see `check_translation`.
+
+    Args:
+        number: The number of the text.
+        layout: The text.
+        translations: The translation of each piece.
+        warn: Called with the number and a message for each of them.
+    """
+    for piece, translation in zip(layout.pieces, translations, strict=True):
+        if message := check_translation(piece.text, translation):
+            warn(number, message)
 
 
 def check_min_confidence(value: float) -> None:

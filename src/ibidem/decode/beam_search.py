@@ -9,6 +9,7 @@ greedy and stops at the first end of sentence.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -85,6 +86,8 @@ class SearchSettings:
                 f"Invalid length penalty {self.length_penalty}: give a number from -{_MAX_LENGTH_PENALTY} to "
                 f"{_MAX_LENGTH_PENALTY}, such as 1."
             )
+        if not 0 <= self.max_length_ratio < math.inf:
+            raise UsageError(f"Invalid max_length_ratio {self.max_length_ratio}: give 0 or more, such as 2.")
         if self.retrieval_margin is not None and not self.retrieval_margin >= 0:
             raise UsageError(f"Invalid retrieval_margin {self.retrieval_margin}: give 0 or more, or inf for no limit.")
 

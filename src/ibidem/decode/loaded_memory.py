@@ -70,7 +70,7 @@ MemoryArgument = MemoryLike | Sequence[MemoryLike | tuple[MemoryLike, float]]
 _SAMPLE, _RUNS = 512, 8
 # The typical squared distance between two states of the shipped model, measured on text of several domains.
 _SHIPPED_TYPICAL = 800.0
-# Places after the last value, so that an added pair does not copy the table.
+# Free places after the last entry, so that an added pair does not copy the table.
 _SPARE = 1 << 16
 
 
@@ -257,8 +257,9 @@ class GrowingTable:
     def _load(self, memory: Memory) -> None:
         sealed = load_entry_table(memory, self._device)
         parts = (sealed.values, sealed.log_probs, sealed.sentences, sealed.source_vectors)
+        free = _SPARE + max(memory.tail.entries, memory.tail.pairs)
         self._buffers = tuple(
-            torch.cat([part, part.new_empty(_SPARE, *part.shape[1:])]) for part in parts if part is not None
+            torch.cat([part, part.new_empty(free, *part.shape[1:])]) for part in parts if part is not None
         )
         self._projection = sealed.projection
         self._generation, self._entries, self._pairs = memory.generation, memory.entries, memory.pairs

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from ibidem.decode.assessment import rank_translations
+from ibidem.decode.assessment import rank_translations, warn_of_suspicious
 from ibidem.decode.beam_search import BeamSearcher, SearchSettings, never_stop
 from ibidem.decode.beams import mark_missing
 from ibidem.decode.confidence import ConfidenceEstimator
@@ -30,7 +30,6 @@ from ibidem.errors import UsageError
 from ibidem.glossary import Glossary, TermMatcher, load_glossary
 from ibidem.model import BaseModel, resolve_device
 from ibidem.retrieve import noted_missing
-from ibidem.text import check_translation
 
 if TYPE_CHECKING:
     import os
@@ -319,7 +318,13 @@ class Translator:
         """
         layouts = self.split(list(texts), prefixes=prefixes, scorer=scorer)
         found = self.search(layouts, prefixes=prefixes, scorer=scorer, glossary=glossary, check=check)
-        return [self._fill(*item, warn) for item in enumerate(zip(layouts, found, strict=True))]
+        translated = []
+        for number, (layout, parts) in enumerate(zip(layouts, found, strict=True)):
+            translations = self._decode_best(parts)
+            if warn is not None:
+                warn_of_suspicious(number, layout, translations, warn)
+            translated.append(layout.fill(translations)[0])
+        return translated
 
     def translate_stream(self, lines: Iterable[str], warn: Warn | None = None) -> Iterator[str]:
         """Yield one translation for each line, in order; lines are read in windows of some batches.
@@ -380,7 +385,7 @@ class Translator:
         listed: list[list[tuple[str, float]]] = []
         for number, (layout, parts) in enumerate(zip(layouts, found, strict=True)):
             if warn is not None:
-                self._fill(number, (layout, parts), warn)
+                warn_of_suspicious(number, layout, self._decode_best(parts), warn)
             listed.append(rank_translations(layout, parts, self.model.tokens.decode))
         return listed
 
@@ -589,15 +594,9 @@ class Translator:
         self.work.seconds += time.perf_counter() - started
         return results
 
-    def _fill(self, number: int, found: tuple[TextLayout, list[list[Hypothesis]]], warn: Warn | None) -> str:
-        """Return the best translation of a text, and check that of each of its pieces."""
-        layout, parts = found
-        translations = [self.model.tokens.decode(hypotheses[0].tokens) for hypotheses in parts]
-        if warn is not None:
-            for piece, translation in zip(layout.pieces, translations, strict=True):
-                if message := check_translation(piece.text, translation):
-                    warn(number, message)
-        return layout.fill(translations)[0]
+    def _decode_best(self, parts: Sequence[list[Hypothesis]]) -> list[str]:
+        """Return the best translation of each piece of a text."""
+        return [self.model.tokens.decode(hypotheses[0].tokens) for hypotheses in parts]
 
 
 def _warn_shifted(warn: Warn, first: int, number: int, message: str) -> None:

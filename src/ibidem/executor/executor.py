@@ -179,25 +179,30 @@ def lost_error(number: int, attempts: int, reason: str) -> WorkerError:
     )
 
 
-def unusable_error(number: int, trace: str) -> WorkerError | None:
-    """Return the error for a worker that cannot even import the function of a task; other workers die.
+def check_repeatable(number: int, attempts: int, most: int, error: Exception) -> None:
+    """Check that a task that a cluster has lost may be started again.
 
     Args:
         number: The number of the task.
-        trace: The message of the cluster.
+        attempts: How often it was started.
+        most: How often it may be started.
+        error: The error of the cluster, with the stack trace of the worker.
 
-    Returns:
-        The error; None if the trace has no failed import.
+    Raises:
+        WorkerError: It was started too often, or a worker cannot even import its function.
     """
+    trace = str(error)
     failed = re.findall(r"(?:ModuleNotFoundError|ImportError|AttributeError): ([^\n]+)", trace)
+    if not failed and attempts < most:
+        return
     if not failed:
-        return None
+        raise lost_error(number, attempts, trace) from error
     ray = re.search(r"pid=(\d+), ip=([\w.:]+)", trace)
-    return WorkerError(
+    raise WorkerError(
         f"Task {number} cannot be started on {f'the worker {ray[2]}:{ray[1]}' if ray else 'a worker'}: {failed[-1]}. "
         "Install the same ibidem with the same libraries on all machines, then run the same command again; finished "
         "tasks are kept."
-    )
+    ) from error
 
 
 def check_workers(workers: int | None) -> None:

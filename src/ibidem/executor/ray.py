@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from ibidem.errors import UsageError, WorkerError
-from ibidem.executor.executor import ATTEMPTS, Result, check_workers, lost_error, result_of, run_task, unusable_error
+from ibidem.executor.executor import ATTEMPTS, Result, check_repeatable, check_workers, result_of, run_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,10 +90,7 @@ class RayExecutor:
             try:
                 outcome = self._ray.get(done[0])
             except self._ray.exceptions.RayError as error:
-                if (unusable := unusable_error(number, str(error))) is not None:
-                    raise unusable from error
-                if attempts >= self._attempts:
-                    raise lost_error(number, attempts, str(error)) from error
+                check_repeatable(number, attempts, self._attempts, error)
                 self._submit(number, function, argument, attempts + 1)
                 continue
             return result_of(number, outcome, attempts)

@@ -52,7 +52,6 @@ _IRREGULAR_PLURALS = {
     "wife": "wives",
     "woman": "women",
 }
-_VOWELS = "aeiou"
 
 
 @lru_cache(16_384)
@@ -62,7 +61,7 @@ def forms_of_term(term: str, language: str, *, verb: bool = False) -> tuple[str,
     Args:
         term: One or several words.
         language: The language of the term; other languages than German and English have no rules.
-        verb: Whether the term is a verb. A German term tells it by itself; an English one does not.
+        verb: Whether the term is a verb. The form of a German term shows it; that of an English one does not.
 
     Returns:
         At most `MAX_FORMS` different forms.

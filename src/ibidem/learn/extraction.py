@@ -11,7 +11,7 @@ import numpy as np
 from safetensors.numpy import save
 
 from ibidem.compact import compact_keys
-from ibidem.errors import MismatchError, TextError, UsageError
+from ibidem.errors import DamagedMemoryError, MismatchError, ModelError, TextError, UsageError
 from ibidem.learn.compact import GivenCompactor, read_given
 from ibidem.learn.provenance import contents, extracted, given_digest
 from ibidem.memory import (
@@ -380,10 +380,17 @@ def shipped_projection(model: BaseModel) -> SourceProjection | None:
 
     Args:
         model: The base model.
+
+    Raises:
+        ModelError: The file of the projection is damaged.
     """
     if model.general is None:
         return None
-    return SourceProjection.read((model.general / "source_projection.safetensors").read_bytes())
+    file = model.general / "source_projection.safetensors"
+    try:
+        return SourceProjection.read(file.read_bytes())
+    except (OSError, DamagedMemoryError) as error:
+        raise ModelError(f"The projection {file} cannot be read ({error}): install the model again.") from error
 
 
 def extract_chunk(

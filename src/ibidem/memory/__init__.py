@@ -35,7 +35,7 @@ from ibidem.memory.json_document import encode_document, has_valid_checksum
 from ibidem.memory.json_document import parse as read_document
 from ibidem.memory.key_coding import KeyCoding
 from ibidem.memory.lock import LOCK, writer_lock
-from ibidem.memory.lookup import KeyView, load_values
+from ibidem.memory.lookup import KeyView
 from ibidem.memory.manifest import (
     ARTEFACT_FILE,
     SEGMENT_NAME,
@@ -52,7 +52,7 @@ from ibidem.memory.relocation import move_folder
 from ibidem.memory.remote import RefusedError, ServerSource
 from ibidem.memory.repair import Repair, repair_folder
 from ibidem.memory.replica import ChangedSourceError, Replica, Source, Transfer
-from ibidem.memory.sealed import SealedSegment, open_sealed, remove_sealed, seal_segment, unique_path
+from ibidem.memory.sealed import SealedSegment, open_sealed, seal_segment, unique_path
 from ibidem.memory.search import SearchResult, search_pairs
 from ibidem.memory.several_sentences import count_sources, has_similar_source
 from ibidem.memory.source_projection import SourceProjection
@@ -121,7 +121,6 @@ __all__ = [
     "index_part_artefact",
     "is_index_artefact",
     "link_file",
-    "load_values",
     "make_directory",
     "move_folder",
     "numbers_among",
@@ -130,7 +129,6 @@ __all__ = [
     "read_view",
     "remove_file",
     "remove_pairs",
-    "remove_sealed",
     "rename",
     "repair_folder",
     "replace_file",

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ibidem.memory.manifest import Layout, Manifest, SegmentRecord, SnapshotRecord
+    from ibidem.memory.manifest import Layout, SegmentRecord, SnapshotRecord
     from ibidem.memory.memory import Memory
     from ibidem.memory.pairs import SegmentData
 
@@ -67,7 +67,7 @@ class Edit:
             memory: The generation to change; the caller holds the lock.
         """
         self._memory = memory
-        self._draft = self._start_draft(memory)
+        self._draft = memory.manifest
         self._closed = False
         self._dirty = False
         names = [path.name for path in (memory.path / SEGMENTS).glob("[0-9]*")]
@@ -413,7 +413,7 @@ class Edit:
                 f"generation {generation} of the memory {path} is committed, and must not be repeated, but opening "
                 f"it failed: {error}"
             ) from error
-        self._draft = self._start_draft(self._memory)
+        self._draft = self._memory.manifest
         return self._memory
 
     def close(self) -> None:
@@ -461,11 +461,6 @@ class Edit:
     def _written(self, record: SegmentRecord) -> SegmentRecord:
         self._last_name = int(record.name)
         return record
-
-    @staticmethod
-    def _start_draft(memory: Memory) -> Manifest:
-        """Return the draft of the next generation, without changes."""
-        return memory.manifest
 
     def _snapshot(self, name: str) -> SnapshotRecord:
         kept = self._draft.snapshots

@@ -18,11 +18,9 @@ from ibidem.memory.pairs import StoredPair
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    import torch
     from numpy.typing import NDArray
 
     from ibidem.memory.key_coding import KeyCoding
-    from ibidem.memory.memory import Memory
     from ibidem.memory.segment import Segment
     from ibidem.memory.tail import Tail
 
@@ -245,16 +243,6 @@ class Lookup:
         pair, position = self._segments[place].locate(local)
         return int(self._first_pairs[place]) + pair, position
 
-    def id_of(self, number: int) -> int:
-        """Return the id of the pair with a number.
-
-        Args:
-            number: The number of the pair, which must exist.
-        """
-        if number >= self._sealed_pairs:
-            return self._tail.first_id + number - self._sealed_pairs
-        return int(serials_of(np.array([number]), self._removed)[0])
-
     def number_of(self, id: int) -> int:
         """Return the number of the pair with an id.
 
@@ -340,18 +328,3 @@ def _place(firsts: NDArray[np.int64], number: int) -> tuple[int, int]:
     """Return the segment of a number, and the number inside that segment."""
     place = int(np.searchsorted(firsts, number, side="right")) - 1
     return place, number - int(firsts[place])
-
-
-def load_values(memory: Memory, device: torch.device) -> torch.Tensor:
-    """Load the value (token id) of every sealed entry to a device.
-
-    Args:
-        memory: The memory; its tail is not included.
-        device: The device of the result.
-
-    Returns:
-        [entries] int64.
-    """
-    import torch
-
-    return torch.from_numpy(memory.values().astype(np.int64)).to(device)

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from ibidem.errors import MismatchError
-from ibidem.memory.files import TEMPORARY, DamagedFile, read_error, remove_file, replace_file
+from ibidem.memory.files import TEMPORARY, DamagedFile, read_error, replace_file
 from ibidem.memory.integrity import check_segment
 from ibidem.memory.json_document import LARGEST_DIMENSION, encode_document, has_valid_checksum, parse
 from ibidem.memory.manifest import Counts, Layout, ModelIdentity, SegmentRecord
@@ -149,15 +149,6 @@ def open_sealed(folder: Path) -> SealedSegment:
         fields.optional_text("compactor"),
         {name: origins.integer(name) for name in origins.names()},
     )
-
-
-def remove_sealed(folder: Path) -> None:
-    """Delete a sealed segment, after it was adopted.
-
-    Args:
-        folder: Its folder; a missing one is ignored.
-    """
-    remove_file(folder)
 
 
 def check_sealed(sealed: SealedSegment, manifest: Manifest, compactor: str | None, memory: Path) -> tuple[str, ...]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 import re
 from dataclasses import dataclass
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from obstore import GetOptions, GetResult
     from obstore.store import ObjectStore
 
+    from ibidem.memory.json_document import Fields
     from ibidem.memory.view import RecordedFile, View
 
 _FORMAT = 1
@@ -67,9 +67,6 @@ class _State:
     number: int
     view: View
     journals: dict[int, str]
-
-    def objects(self) -> set[str]:
-        return set(self.journals.values())
 
 
 class Store:
@@ -298,6 +295,13 @@ class Store:
         return self._load(numbers[-1]) if numbers else None
 
     def _load(self, number: int) -> _State:
+        fields = self._read_document(number)
+        view = decode_view(fields.encoded("view"), fields.file)
+        stored = fields.fields("journals")
+        return _State(number, view, {name: stored.sha256(str(name)) for name in view.ends.journals})
+
+    def _read_document(self, number: int) -> Fields:
+        """Read the document of a state, and check its size, checksum and format."""
         place = Path(self.name.replace("://", "_"), _state(number))
         found = self._api.get(self._store, _state(number))
         if found.meta["size"] > _STATE_BYTES:
@@ -308,9 +312,7 @@ class Store:
         fields = parse(content, place)
         if (version := fields.integer("format", 1)) > _FORMAT:
             raise MemoryFolderError(f"{place} was written by a newer ibidem (format {version}): upgrade ibidem")
-        view = decode_view(fields.encoded("view"), place)
-        stored = fields.fields("journals")
-        return _State(number, view, {name: stored.sha256(str(name)) for name in view.ends.journals})
+        return fields
 
     def _sizes(self) -> dict[str, int]:
         """Return the size of each object that is there."""
@@ -328,8 +330,7 @@ class Store:
                 self._api.delete(self._store, _object(sha256))
 
     def _objects_of(self, number: int) -> set[str]:
-        document = json.loads(bytes(self._api.get(self._store, _state(number)).bytes()))
-        return {str(sha256) for sha256 in document["objects"]}
+        return set(self._read_document(number).texts("objects"))
 
     @contextlib.contextmanager
     def _errors(self, action: str) -> Iterator[None]:

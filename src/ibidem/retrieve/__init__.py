@@ -30,11 +30,8 @@ from ibidem.retrieve.memory_index import (
     with_compactor,
 )
 from ibidem.retrieve.parts import (
-    FULL,
     MOST_PARTS,
     NOTHING_HIDDEN,
-    REDUCED,
-    SKIP,
     Found,
     Hidden,
     IndexPlan,
@@ -56,11 +53,8 @@ from ibidem.retrieve.recall import measure_recall
 
 __all__ = [
     "EXACT_BELOW",
-    "FULL",
     "MOST_PARTS",
     "NOTHING_HIDDEN",
-    "REDUCED",
-    "SKIP",
     "ArrayKeys",
     "BaseIndex",
     "CompactedIndex",

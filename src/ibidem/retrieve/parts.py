@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from ibidem.errors import MemoryFolderError, UsageError
 from ibidem.memory import INDEX_PLAN_ARTEFACT, index_part_artefact, numbers_among, serials_of
+from ibidem.native import SearchMode
 from ibidem.retrieve.exact import ExactIndex
 from ibidem.retrieve.index import REBUILD, Neighbours, check_search
 from ibidem.retrieve.index_settings import NATIVE
@@ -37,9 +38,6 @@ Floats = NDArray[np.floating[Any]]
 Ids = NDArray[np.int64]
 
 MOST_PARTS = 1024
-SKIP, REDUCED, FULL = 0, 1, 2
-"""Modes of a row of a search: not searched, with a quarter of the lists, with all settings."""
-
 _EXACT = "exact"
 _FORMAT = 1
 _NONE: Ids = np.empty(0, np.int64)
@@ -78,7 +76,7 @@ class Rows(NamedTuple):
 
     Attributes:
         queries: [rows, d] float32.
-        modes: [rows] uint8, SKIP, REDUCED or FULL for each query.
+        modes: [rows] uint8, the `SearchMode` of each query.
         group_size: This many consecutive rows are hypotheses of one sentence.
         k: Neighbours for each query.
     """
@@ -160,11 +158,6 @@ class IndexPlan:
     def size(self) -> int:
         """The number of entries, as they were numbered when the plan was made."""
         return self.parts[-1].last
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether all parts are searched exactly, with distances in float64."""
-        return all(part.kind == _EXACT for part in self.parts)
 
     def to_bytes(self) -> bytes:
         """Encode the plan without its digest."""
@@ -325,7 +318,8 @@ class LoadedPart:
         if isinstance(self.index, NativeIndex):
             found = self.index.search_rows(queries, modes, rows.group_size, rows.k)
         else:
-            found = self.index.search_precisely(queries.masked_fill((modes == SKIP)[:, None], torch.nan), rows.k)
+            skipped = (modes == SearchMode.SKIP)[:, None]
+            found = self.index.search_precisely(queries.masked_fill(skipped, torch.nan), rows.k)
         entries = found.entries.numpy()
         if len(self.gone):
             entries = np.where(entries < 0, -1, serials_of(entries, self.gone))
@@ -451,7 +445,7 @@ class PartedIndex:
         """Find the k nearest keys of each query [q, d]; see `Index.search`."""
         check_search(queries, k, self.dimension)
         plain = np.ascontiguousarray(queries.detach().float().cpu().numpy())
-        modes = np.where(np.isnan(plain[:, 0]), SKIP, FULL).astype(np.uint8)
+        modes = np.where(np.isnan(plain[:, 0]), SearchMode.SKIP, SearchMode.FULL).astype(np.uint8)
         distances, entries = np.empty((len(plain), k), np.float32), np.empty((len(plain), k), np.int64)
         self.search_rows(plain, modes, 1, k, distances, entries)
         return Neighbours(torch.from_numpy(distances).to(queries.device), torch.from_numpy(entries).to(queries.device))
@@ -469,7 +463,7 @@ class PartedIndex:
 
         Args:
             queries: [rows, d].
-            modes: [rows], SKIP, REDUCED or FULL for each row.
+            modes: [rows], the `SearchMode` of each row.
             group_size: This many consecutive rows are hypotheses of one sentence.
             k: Neighbours for each row.
             distances: [rows, k], filled with squared distances, inf where there is no neighbour.

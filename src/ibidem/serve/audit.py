@@ -57,8 +57,6 @@ class AuditLog:
             request: The request that did it; None for the end of a background job.
             **numbers: Ids, counts and states, without text. Of long lists the first thousand ids are written.
         """
-        if self._descriptor is None:
-            return
         short = {name: value[:_MAX_IDS] if isinstance(value, list) else value for name, value in numbers.items()}
         row = {
             "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -69,12 +67,14 @@ class AuditLog:
             **short,
         }
         line = json.dumps(row, ensure_ascii=True).encode("ascii") + b"\n"
-        try:
-            with self._lock:
+        with self._lock:
+            if self._descriptor is None:
+                return
+            try:
                 os.write(self._descriptor, line)
                 os.fsync(self._descriptor)
-        except OSError as error:
-            logger.error("The audit log cannot be written: %s", error)
+            except OSError as error:
+                logger.error("The audit log cannot be written: %s", error)
 
     def close(self) -> None:
         """Close the file; later lines are dropped."""

@@ -208,12 +208,15 @@ def add_key(path: Path, note: str, scope: str = "write") -> str:
     """
     if scope not in SCOPES:
         raise UsageError(f"Unknown scope {scope!r}: use one of {', '.join(SCOPES)}.")
+    begin = ""
     if path.exists():
         read_keys(path)  # never append to a file of another kind
+        if path.read_bytes()[-1:] not in (b"", b"\n"):  # the new key would become a part of the last line
+            begin = "\n"
     key = _KEY_PREFIX + secrets.token_urlsafe(32)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(f"sha256:{hash_key(key)} {scope} {' '.join(note.split())}\n")
+        file.write(f"{begin}sha256:{hash_key(key)} {scope} {' '.join(note.split())}\n")
     return key
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import threading
@@ -22,12 +23,12 @@ from ibidem.serve.http_error import HttpError
 from ibidem.text import primary_language
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
 
-    from ibidem.decode import Check, Explanation, Hypothesis, LoadedMemory, Scorer, Splitting, TextLayout
+    from ibidem.decode import Check, Explanation, Hypothesis, LoadedMemory, Splitting, TextLayout
     from ibidem.memory import Memory
     from ibidem.model import BaseModel
     from ibidem.serve.request import RequestOptions
@@ -189,14 +190,6 @@ class Engine:
         """The weights of all memories by name."""
         return {name: loaded.weight for name, loaded in self.memories.items()}
 
-    def weights_for(self, pair: Pair) -> dict[str, float]:
-        """Return the weights of the memories of a pair of languages by name.
-
-        Args:
-            pair: One of `pairs`.
-        """
-        return {name: loaded.weight for name, loaded in self.memories.items() if self.pair_of(name) == pair}
-
     @property
     def names_by_folder(self) -> dict[str, str]:
         """The names of the memories by folder."""
@@ -241,12 +234,27 @@ class Engine:
         """
         direction = self._directions[options.pair or self.pairs[0]]
         # A pair that was just added counts: the decoding thread has not loaded it yet.
-        loaded = self._find(options.memories)
-        try:
-            memories = [one.memory.pinned() for one in loaded]
+        with self.open_newest([name for name, _ in options.memories]) as memories:
             return direction.translator.split(texts, mode=splitting or direction.splitting, memories=memories)
+
+    @contextlib.contextmanager
+    def open_newest(self, names: Sequence[str]) -> Iterator[list[Memory]]:
+        """Provide the newest state of some memories, which may be moved meanwhile; any thread may call this.
+
+        Args:
+            names: The names of the memories.
+
+        Yields:
+            The memories, with all files open.
+
+        Raises:
+            HttpError: 404, a memory was renamed or deleted since the request arrived.
+        """
+        loaded = self._find(names)
+        try:
+            yield [one.memory.pinned() for one in loaded]
         except IbidemError:
-            self._find(options.memories)  # the memory may have been moved meanwhile
+            self._find(names)
             raise
 
     def translate(
@@ -262,20 +270,24 @@ class Engine:
         Returns:
             One translation for each piece.
         """
-        names = frozenset(name for name, _ in options.memories)
+        names = [name for name, _ in options.memories]
         with self._batch:
-            self._find(options.memories)
-            self._in_use = names
+            loaded = self._find(names)
+            self._in_use = frozenset(names)
         try:
-            return self._translate(options, pieces, check)
+            return self._translate(options, loaded, pieces, check)
         finally:
             with self._batch:
                 self._in_use = frozenset()
                 self._batch.notify_all()
 
-    def _translate(self, options: RequestOptions, pieces: Sequence[str], check: Check) -> list[PieceTranslation]:
+    def _translate(
+        self, options: RequestOptions, loaded: Sequence[LoadedMemory], pieces: Sequence[str], check: Check
+    ) -> list[PieceTranslation]:
         translator = self._directions[options.pair or self.pairs[0]].translator
-        scorer = self._make_scorer(options.memories)
+        for one in loaded:
+            one.refresh()
+        scorer = combine_scorers([one.scorer for one in loaded], [weight for _, weight in options.memories])
         settings = translator.settings
         count = options.alternatives + 1
         if count > 1:
@@ -289,7 +301,7 @@ class Engine:
         confidences = translator.estimator.estimate(scorer, layouts, found, check)
         vectors: dict[str, NDArray[np.int8]] = {}
         if options.with_vectors:
-            memories = {name: self.memories[name].memory for name, _ in options.memories}
+            memories = {name: one.memory for (name, _), one in zip(options.memories, loaded, strict=True)}
             vectors = encode_sources(translator.model, memories, [layout.pieces[0] for layout in layouts])
         return [
             PieceTranslation(
@@ -303,20 +315,13 @@ class Engine:
             for number, (best, *others) in enumerate(texts)
         ]
 
-    def _make_scorer(self, memories: Sequence[tuple[str, float]]) -> Scorer:
-        """Make a scorer over the current state of some memories."""
-        selected = self._find(memories)
-        for loaded in selected:
-            loaded.refresh()
-        return combine_scorers([loaded.scorer for loaded in selected], [weight for _, weight in memories])
-
-    def _find(self, memories: Sequence[tuple[str, float]]) -> list[LoadedMemory]:
+    def _find(self, names: Sequence[str]) -> list[LoadedMemory]:
         """Return memories by their names, which may have been renamed or deleted since the request arrived."""
         present = self.memories
-        missing = next((name for name, _ in memories if name not in present), None)
+        missing = next((name for name in names if name not in present), None)
         if missing is not None:
             raise HttpError(404, f"There is no memory {missing[:40]} any more: it was renamed or deleted.")
-        return [present[name] for name, _ in memories]
+        return [present[name] for name in names]
 
 
 def _languages(translator: Translator) -> Pair:

@@ -117,7 +117,6 @@ class ImportUpload(Upload):
         started: Whether the file belongs to a job.
     """
 
-    path: Path
     lock: FileLock
     started: bool = False
 
@@ -356,10 +355,11 @@ class Jobs:
                 self._workers.submit(self._run, job, upload)
 
     def _forget_old(self) -> None:
-        while len(self._jobs) > _MAX_KEPT:
-            id, job = self._jobs.popitem(last=False)
-            if job.state != "running" and job.memory in self._folders:
-                shutil.rmtree(self._folders[job.memory] / WORK / (_FOLDER + id), ignore_errors=True)
+        ended = [job for job in self._jobs.values() if job.state != "running"]
+        for job in ended[: max(0, len(self._jobs) - _MAX_KEPT)]:
+            del self._jobs[job.id]
+            if job.memory in self._folders:
+                shutil.rmtree(self._folders[job.memory] / WORK / (_FOLDER + job.id), ignore_errors=True)
 
     def _remove(self, upload: ImportUpload) -> None:
         shutil.rmtree(upload.path.parent, ignore_errors=True)

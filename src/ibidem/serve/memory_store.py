@@ -168,6 +168,7 @@ class MemoryStore:
                 return False
             with self._lock:
                 names = sorted(path.name for path in self._folder.iterdir() if _is_name(path.name))
+                self._refused.intersection_update(names)
                 for name in [known for known in self._records if known not in names]:
                     self._detach(name)
                     changed = True

@@ -54,12 +54,11 @@ def search_memory(engine: Engine, name: str, query: SearchQuery) -> SearchResult
     Raises:
         HttpError: 404, there is no memory of this name; 400, the query is invalid.
     """
-    if name not in engine.memories:
-        raise HttpError(404, "There is no memory of this name.")
-    try:
-        return search_pairs(engine.memories[name].memory.pinned(), **query._asdict(), seconds=_SEARCH_SECONDS)
-    except UsageError as error:
-        raise HttpError(400, f"Invalid request: {error}") from error
+    with engine.open_newest([name]) as (memory,):
+        try:
+            return search_pairs(memory, **query._asdict(), seconds=_SEARCH_SECONDS)
+        except UsageError as error:
+            raise HttpError(400, f"Invalid request: {error}") from error
 
 
 def find_all_matches(
@@ -77,20 +76,24 @@ def find_all_matches(
         layouts: The pieces of the texts.
         found: Their translations, with the source vectors.
         limit: The most pairs of each piece.
+
+    Raises:
+        HttpError: 404, a memory was renamed or deleted since the request arrived.
     """
-    memories = {name: engine.memories[name].memory.pinned() for name, _ in options.memories}
-    stored = {name: memory.source_vectors() for name, memory in memories.items()}
+    names = [name for name, _ in options.memories]
     deadline = time.monotonic() + _MATCH_SECONDS
     pieces = [piece for layout in layouts for piece in layout.pieces]
     rows: list[tuple[SegmentMatch, ...]] = []
-    for piece, part in zip(pieces, found, strict=True):
-        if time.monotonic() > deadline:
-            rows.append(())
-            continue
-        near = [
-            SegmentMatch(name, match)
-            for name, memory in memories.items()
-            for match in find_matches(memory, piece.text, part.vectors.get(name), limit, stored[name])
-        ]
-        rows.append(tuple(nlargest(limit, near, key=lambda one: one.match.percent)))
+    with engine.open_newest(names) as memories:
+        searched = [(name, memory, memory.source_vectors()) for name, memory in zip(names, memories, strict=True)]
+        for piece, part in zip(pieces, found, strict=True):
+            if time.monotonic() > deadline:
+                rows.append(())
+                continue
+            near = [
+                SegmentMatch(name, match)
+                for name, memory, stored in searched
+                for match in find_matches(memory, piece.text, part.vectors.get(name), limit, stored)
+            ]
+            rows.append(tuple(nlargest(limit, near, key=lambda one: one.match.percent)))
     return rows

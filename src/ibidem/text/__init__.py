@@ -8,9 +8,10 @@ from ibidem.text.formats import document_endings, find_document_format, format_o
 from ibidem.text.html import find_blocks, write_markup
 from ibidem.text.inline import Code, Pieces, Request, Role, Translate, Untranslated, plain_text, translate_pieces
 from ibidem.text.language import primary_language, same_language
+from ibidem.text.output import check_output, open_output
 from ibidem.text.pair import Counts, Pair, join_lines
 from ibidem.text.sentences import find_sentences
-from ibidem.text.stream import COMPRESSED_ENDINGS, ReadLimits, Stream, check_output, open_output, refuse_binary
+from ibidem.text.stream import COMPRESSED_ENDINGS, ReadLimits, Stream, refuse_binary
 from ibidem.text.translation_check import check_translation, is_copy, is_much_shorter
 from ibidem.text.xml import Kind as XmlKind
 from ibidem.text.xml import read_tokens as read_xml

@@ -12,9 +12,10 @@ from ibidem.errors import TextError, UsageError
 from ibidem.progress import Progress, silent
 from ibidem.text.formats import FORMATS, find_format
 from ibidem.text.language import Languages
+from ibidem.text.output import open_output
 from ibidem.text.pair import Counts, Dropped, Pair, join_lines
 from ibidem.text.plain import read_aligned
-from ibidem.text.stream import COMPRESSED_ENDINGS, STDIN, Check, ReadLimits, Stream, no_check, open_output
+from ibidem.text.stream import COMPRESSED_ENDINGS, STDIN, Check, ReadLimits, Stream, no_check
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Input and output files: a decompressed stream with limits on its size, and files that are replaced at once.
+"""Input files: a decompressed stream with limits on its size.
 
 The limits ensure that a small file can neither exhaust the memory nor run without end. The constants are far above
 anything in real translation files and apply to every caller. `ReadLimits` holds the limits that depend on the trust in
@@ -7,23 +7,20 @@ a file: the defaults suit the owner of the machine, a server sets stricter ones.
 
 from __future__ import annotations
 
-import errno
 import gzip
 import io
 import lzma
-import os
 import re
-import shutil
 import stat
 import sys
 import zlib
 from collections.abc import Callable
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, BinaryIO, TypeAlias
+from typing import IO, TYPE_CHECKING, TypeAlias
 
-from ibidem.errors import EncodingError, TextError, UsageError
+from ibidem.errors import EncodingError, TextError
 from ibidem.text.encoding import HEAD_BYTES, RecodedFile, find_encoding, recognize_utf_16
 from ibidem.wording import describe_option
 
@@ -393,79 +390,6 @@ def line_too_long(name: str, line: int) -> TextError:
     return TextError(
         f"{name}, line {line}: longer than {MAX_TEXT:,} bytes. Check that it is a text file with one segment a line."
     )
-
-
-def check_output(path: str | os.PathLike[str]) -> None:
-    """Check that a file can have a path, before long work whose result it gets.
-
-    Args:
-        path: The file to write.
-
-    Raises:
-        UsageError: The path is a folder, or its folder does not exist.
-    """
-    target = Path(path)
-    if target.is_dir():
-        raise UsageError(f"{path} is a folder: give the name of a file in it.")
-    if not target.parent.is_dir():
-        raise UsageError(f"Cannot write {path}: there is no folder {target.parent}. Create it, or check the path.")
-
-
-@contextmanager
-def open_output(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Open a file that takes its name when it is complete, so that a failure leaves the old file.
-
-    A file that is replaced keeps its permissions; if the path is a link, the file that it points to is replaced. A
-    pipe or a device is written directly.
-
-    Args:
-        path: The file.
-
-    Yields:
-        The open temporary file, a pipe or a device.
-
-    Examples:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = Path(folder, "translated.txt")
-        ...     with open_output(path) as file:
-        ...         _ = file.write(b"complete")
-        ...     path.read_bytes()
-        b'complete'
-
-    Raises:
-        UsageError: The path is a folder, or its folder does not exist.
-        OSError: The file cannot be written; the error names it.
-    """
-    check_output(path)
-    try:
-        with _open_target(Path(path)) as file:
-            yield file
-    except OSError as error:
-        if error.filename is None and error.errno in _FULL:
-            error.filename = os.fspath(path)
-        raise
-
-
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
-
-
-@contextmanager
-def _open_target(target: Path) -> Iterator[BinaryIO]:
-    if target.exists() and not target.is_file():
-        with target.open("wb") as file:
-            yield file
-        return
-    target = target.resolve()
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            yield file
-        if target.exists():
-            shutil.copymode(target, temporary)
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 class _CheckedFile(io.RawIOBase):

@@ -12,9 +12,8 @@ _WIDE_LETTERS = 3
 _MIN_LETTERS = 40
 _MIN_SHARE = 0.3
 _MAX_PHRASE = 12
-# A phrase of at least this many words is suspicious if it occurs twice in succession; a shorter one must occur more
-# often, since languages repeat words ("very, very", "step by step").
-_LONG_PHRASE = 5
+# A phrase is suspicious if it occurs twice in succession; one of these numbers of words must occur more often, since
+# languages repeat words ("very, very", "step by step").
 _SHORT_PHRASE_TIMES = {1: 4, 2: 3, 3: 3, 4: 3}
 _LETTERS_AGAIN = re.compile(r"([^\W\d_]{1,12}?)\1{6,}")
 _MAX_WORD = 1_000
@@ -29,7 +28,8 @@ _MAX_SHOWN = 40
 def check_translation(source: str, translation: str) -> str | None:
     """Check whether a translation is suspicious.
 
-    The rules prefer silence to a false alarm. They expect a source and a target language that differ.
+    The thresholds are set so that correct translations are hardly ever reported. Source and target language must
+    differ.
 
     Args:
         source: A sentence.

@@ -176,5 +176,5 @@ def test_a_false_shard_without_the_secret_is_refused(divided: Memory) -> None:
         proof = bytes(channel.receive(3).payload)
         channel.send(WELCOME, proof + content)
 
-    with lying(answer) as liar, pytest.raises(ShardError, match="does not know the secret"):
+    with lying(answer) as liar, pytest.raises(ShardError, match="has another secret"):
         connect(divided, [liar], secret=b"a secret of the tests")

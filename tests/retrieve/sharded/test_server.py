@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 import torch
 
-from ibidem.retrieve import SKIP, Hidden, Rows
+from ibidem.native import SearchMode
+from ibidem.retrieve import Hidden, Rows
 from ibidem.retrieve.sharded import ServerLimits, ShardServer, parse_address
 from ibidem.retrieve.sharded.channel import SocketChannel
 from ibidem.retrieve.sharded.handshake import greet
@@ -211,7 +212,8 @@ def test_skipped_rows_have_no_neighbours(divided: Memory) -> None:
     with serving(divided, 1) as one, opened(one) as connected:
         channel = SocketChannel(connected, 1 << 20, 5)
         description = greet(channel, None, one.address)
-        rows = Rows(np.zeros((2, divided.dimension), np.float32), np.array([SKIP, 2], np.uint8), 1, 2)
+        modes = np.array([SearchMode.SKIP, SearchMode.FULL], np.uint8)
+        rows = Rows(np.zeros((2, divided.dimension), np.float32), modes, 1, 2)
         channel.send_pieces(SEARCH, encode_search(rows), 9)
         frame = channel.receive(FOUND)
         assert frame.request == 9

@@ -28,6 +28,7 @@ from ibidem.native import (
     Ivf,
     Lists,
     SearchLimits,
+    SearchMode,
     StoredKeys,
     block_bytes,
     code_block_bytes,
@@ -311,7 +312,7 @@ class NativeIndex:
 
         Args:
             queries: [rows, d] float32.
-            modes: [rows] uint8: 0 for a row that is not searched, 1 for a reduced search, 2 for a full one.
+            modes: [rows] uint8, the `SearchMode` of each row.
             group_size: This many consecutive rows are hypotheses of one sentence.
             k: neighbours for each row.
 
@@ -321,7 +322,7 @@ class NativeIndex:
         if isinstance(self.ivf, Ivf):
             limits = self.probing(k), self.probing(k, reduced=True)
             return Neighbours(*self.ivf.search_rows(queries, modes, group_size, k, *limits, self.live, self.threads))
-        searched = queries.masked_fill((modes == 0)[:, None], np.nan)
+        searched = queries.masked_fill((modes == SearchMode.SKIP)[:, None], np.nan)
         return Neighbours(*self.ivf.search(searched, k, self.probing(k), self.live, self.threads))
 
     def probing(self, k: int, *, reduced: bool = False) -> SearchLimits:

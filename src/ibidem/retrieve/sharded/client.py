@@ -1,7 +1,7 @@
 """The client of the shards of an index: sends each step to all parts at once, and joins what arrives in time.
 
-A request has a number. An answer that comes after its step is known by its number and dropped. A shard that owes an
-answer gets no other request until it has sent it, so that a shard that hangs costs one deadline, and not one a step.
+A request has a number, by which an answer that arrives after its step is recognised and dropped. A connection with an
+outstanding request gets no other one, so that a shard that hangs costs one deadline, and not one in every step.
 Connections that are lost are opened again by a thread in the background.
 """
 
@@ -128,7 +128,7 @@ class RemoteParts:
         missed_steps: How many of them lacked a part.
 
     Raises:
-        ShardError: A shard refuses, serves something else, or a part has no shard.
+        ShardError: A shard refuses the client or serves something else, or a part has no shard.
     """
 
     def __init__(self, memory: Memory, plan: IndexPlan, settings: ShardSettings) -> None:
@@ -184,7 +184,7 @@ class RemoteParts:
 
         Raises:
             ShardError: A part did not answer, and the setting is "refuse".
-            UsageError: More neighbours or queries were asked for than the protocol allows.
+            UsageError: There are more neighbours or queries than the protocol allows.
         """
         if rows.k > MOST_K or len(rows.queries) > MOST_ROWS:
             raise UsageError(
@@ -353,7 +353,7 @@ class RemoteParts:
         self._wake.set()
 
     def available(self, index: int, tried: set[Connection]) -> Connection | None:
-        """Return a connection to a part that owes no answer, in turn; None where there is none.
+        """Return a connection to a part without an outstanding request, in turn; None where there is none.
 
         Args:
             index: The number of the part, from 0.
@@ -361,20 +361,20 @@ class RemoteParts:
         """
         replicas = self._replicas[index]
         for connection in list(replicas):
-            if connection.owed and connection not in tried:
+            if connection.outstanding and connection not in tried:
                 self._settle(connection)
-        free = [connection for connection in replicas if not connection.owed and connection not in tried]
+        free = [connection for connection in replicas if not connection.outstanding and connection not in tried]
         if not free:
             return None
         self._turns[index] += 1
         return free[self._turns[index] % len(free)]
 
     def _settle(self, connection: Connection) -> None:
-        """Take a late answer of an earlier step, if it has arrived; give up a shard that is silent for too long."""
+        """Read a late answer of an earlier step, if it has arrived; drop a connection without one for too long."""
         try:
-            while connection.owed and (frame := connection.receive()) is not None:
+            while connection.outstanding and (frame := connection.receive()) is not None:
                 self.take_late(connection, frame.request)
-            if connection.owed and time.monotonic() - connection.since > _STALLED_SECONDS:
+            if connection.outstanding and time.monotonic() - connection.since > _STALLED_SECONDS:
                 raise TimeoutError(f"no answer for {_STALLED_SECONDS:g} seconds")
         except (OSError, WireError) as error:
             self.drop(connection, error)
@@ -389,14 +389,14 @@ class RemoteParts:
         Raises:
             WireError: It answers no request.
         """
-        if request != connection.owed:
+        if request != connection.outstanding:
             raise WireError("it answered a request that it was not sent")
-        connection.owed = 0
+        connection.outstanding = 0
         self._states[connection.description.part - 1].late += 1
 
 
 class _Step:
-    """One search: the connections that were asked, and what they found."""
+    """One search: the connections that the queries were sent to, and what the shards found."""
 
     def __init__(self, parts: RemoteParts, number: int, rows: Rows, hidden: Sequence[Hidden], deadline: float) -> None:
         self._parts = parts
@@ -407,16 +407,16 @@ class _Step:
         self._pieces = encode_search(rows)
         self._found: list[Found | None] = [None] * len(hidden)
         self._tried: list[set[Connection]] = [set() for _ in hidden]
-        self._asked: dict[int, Connection] = {}
+        self._requested: dict[int, Connection] = {}
         self._poll = select.poll()
 
     def run(self) -> list[Found | None]:
         """Send the queries to all parts, and wait for the answers until the deadline."""
         begun = time.monotonic()
         for index in range(len(self._found)):
-            self._ask(index)
+            self._request(index)
         until = begun + (self._deadline - begun) / 2
-        while self._asked and not all(one is not None for one in self._found):
+        while self._requested and not all(one is not None for one in self._found):
             now = time.monotonic()
             if now >= self._deadline:
                 break
@@ -424,14 +424,14 @@ class _Step:
                 until = self._deadline
                 for index, one in enumerate(self._found):
                     if one is None:
-                        self._ask(index)
+                        self._request(index)
             for number, _ in self._poll.poll(max(0.0, 1e3 * (until - now))):
-                if number in self._asked:
+                if number in self._requested:
                     self._take(number)
         return self._found
 
-    def _ask(self, index: int) -> None:
-        """Send the queries to a replica of a part that was not asked yet."""
+    def _request(self, index: int) -> None:
+        """Send the queries to a replica of a part that did not get them yet."""
         while (connection := self._parts.available(index, self._tried[index])) is not None:
             self._tried[index].add(connection)
             try:
@@ -440,13 +440,13 @@ class _Step:
                 self._parts.drop(connection, error)
                 continue
             for number in connection.descriptors():
-                self._asked[number] = connection
+                self._requested[number] = connection
                 self._poll.register(number, select.POLLIN)
             return
 
     def _take(self, number: int) -> None:
-        """Read what a shard sent; ask another replica where it is gone."""
-        connection = self._asked[number]
+        """Read what a shard sent; send the queries to another replica where it is gone."""
+        connection = self._requested[number]
         numbers = connection.descriptors()
         index = connection.description.part - 1
         try:
@@ -454,14 +454,14 @@ class _Step:
                 if frame.request != self._number:
                     self._parts.take_late(connection, frame.request)
                     continue
-                if frame.kind not in (FOUND, FAILED) or not connection.owed:
+                if frame.kind not in (FOUND, FAILED) or not connection.outstanding:
                     raise WireError(f"it sent a message of kind {frame.kind}")
                 if frame.kind == FAILED:
                     raise WireError("its search failed: see its log")
                 count, k = len(self._rows.queries), self._rows.k
                 size, precise = connection.description.size, connection.description.precise
                 found = decode_found(frame.payload, count, k, size, precise=precise)
-                connection.owed = 0
+                connection.outstanding = 0
                 self._forget(numbers)
                 if self._found[index] is None:
                     self._found[index] = found
@@ -470,12 +470,12 @@ class _Step:
             self._forget(numbers)
             self._parts.drop(connection, error)
             if self._found[index] is None:
-                self._ask(index)
+                self._request(index)
 
     def _forget(self, numbers: Sequence[int]) -> None:
         for number in numbers:
             self._poll.unregister(number)
-            del self._asked[number]
+            del self._requested[number]
 
 
 def connect_parts(memory: Memory, settings: ShardSettings) -> tuple[IndexPlan, RemoteParts]:
@@ -490,7 +490,7 @@ def connect_parts(memory: Memory, settings: ShardSettings) -> tuple[IndexPlan, R
 
     Raises:
         UsageError: The index of the memory is not divided.
-        ShardError: A shard refuses or is missing.
+        ShardError: A shard refuses the client, or is missing.
     """
     plan = read_plan(memory)
     if plan is None:

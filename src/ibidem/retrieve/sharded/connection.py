@@ -42,7 +42,7 @@ class Connection:
     Attributes:
         address: The address of the shard.
         description: What the shard serves.
-        owed: The number of the request that the shard has not answered; 0 for none.
+        outstanding: The number of the request that the shard has not answered; 0 for none.
         since: When that request was sent, by `time.monotonic`.
     """
 
@@ -55,7 +55,7 @@ class Connection:
     ) -> None:
         self.address = address
         self.description = description
-        self.owed = 0
+        self.outstanding = 0
         self.since = 0.0
         self._hidden = 0
         self._reader = channel.reader
@@ -92,7 +92,7 @@ class Connection:
         """
         is_known = hidden.id in (0, self._hidden)
         self.hide(hidden, deadline)
-        self.owed, self.since = request, time.monotonic()
+        self.outstanding, self.since = request, time.monotonic()
         # The socket keeps the order where hidden entries were sent before.
         if self._shared is not None and is_known and self._shared.send(kind, pieces, request, hidden.id):
             return
@@ -159,7 +159,7 @@ def open_connection(address: Address, secret: bytes | None, seconds: float) -> C
         seconds: The most time to wait.
 
     Raises:
-        RefusedShardError: The shard refuses, does not know the secret, or speaks another version.
+        RefusedShardError: The shard refuses the client, or has another secret or another version of the protocol.
         WireError: What listens there is no shard.
         OSError: The shard cannot be reached.
     """

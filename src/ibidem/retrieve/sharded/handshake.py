@@ -1,6 +1,6 @@
 """The handshake of a shard and a client: version, secret, and what the shard serves.
 
-Both sides prove that they know the secret by the HMAC-SHA256 of two random numbers, one of each side; the secret itself
+Both sides prove that they have the secret by the HMAC-SHA256 of two random numbers, one of each side; the secret itself
 is never sent. The frames that follow are neither encrypted nor signed.
 """
 
@@ -117,7 +117,7 @@ _EXAMPLE = Description(1, 1, 0, 1, 1, False, "", "", "", 1)
 
 
 def memory_identity(memory: Memory) -> str:
-    """Return a digest that tells memories apart; all generations and copies of a memory have the same.
+    """Return a digest that identifies a memory; all generations and copies of it have the same.
 
     Args:
         memory: The memory.
@@ -162,7 +162,7 @@ def greet(channel: Channel, secret: bytes | None, address: object) -> Descriptio
         What the shard serves.
 
     Raises:
-        RefusedShardError: The shard refuses this client, or does not know the secret.
+        RefusedShardError: The shard refuses this client, or has another secret.
         WireError: The other side is no shard.
     """
     mine = secrets.token_bytes(_NUMBER)
@@ -185,7 +185,7 @@ def greet(channel: Channel, secret: bytes | None, address: object) -> Descriptio
     answer = bytes(_expect(channel, WELCOME, address))
     signature, content = answer[:_MAC], answer[_MAC:]
     if secret is not None and not hmac.compare_digest(signature, _sign(secret, _SHARD, mine + theirs + content)):
-        raise RefusedShardError(f"The shard {address} does not know the secret: start both with the same one.")
+        raise RefusedShardError(f"The shard {address} has another secret: start both with the same one.")
     return Description.from_bytes(content)
 
 
@@ -198,7 +198,7 @@ def welcome(channel: Channel, secret: bytes | None, description: Description) ->
         description: What the shard serves.
 
     Raises:
-        WireError: The client does not know the secret, or is none.
+        WireError: The client has another secret, or is none.
     """
     theirs = bytes(channel.receive(HELLO).payload)
     if len(theirs) != _NUMBER:

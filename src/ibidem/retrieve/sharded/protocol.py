@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ibidem.retrieve.parts import FULL, Found, Rows
+from ibidem.native import SearchMode
+from ibidem.retrieve.parts import Found, Rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -41,7 +42,7 @@ class WireError(Exception):
 
 
 class VersionError(WireError):
-    """Raised where the other side speaks another version of the protocol."""
+    """Raised where the other side has another version of the protocol."""
 
 
 class Frame(NamedTuple):
@@ -87,10 +88,10 @@ def read_header(header: bytes | memoryview, most: int) -> tuple[int, int, int, i
     """
     magic, version, kind, zero, size, more, request, hidden = HEADER.unpack(header)
     if magic != MAGIC:
-        raise WireError("it does not speak the protocol of shards")
+        raise WireError("it does not use the protocol of shards")
     if version != VERSION:
         raise VersionError(
-            f"it speaks version {version} of the protocol, and this ibidem version {VERSION}: install the same "
+            f"it has version {version} of the protocol, and this ibidem version {VERSION}: install the same "
             "version of ibidem on both sides"
         )
     if zero or more or not HELLO <= kind <= SHARED:
@@ -117,11 +118,6 @@ class FrameReader:
         self._taken = 0
         self._size = -1  # bytes of the payload; -1 while the header is read
         self._fields = (0, 0, 0)
-
-    @property
-    def is_within(self) -> bool:
-        """Whether a part of a frame has arrived and the rest has not."""
-        return self._size >= 0 or self._taken > 0
 
     def place(self) -> memoryview:
         """Return where the next bytes belong; at least one byte."""
@@ -187,12 +183,12 @@ def decode_search(payload: memoryview, dimension: int) -> Rows:
     if given != dimension:
         raise WireError(f"it sent queries of {given} dimensions, and the keys have {dimension}")
     if not 1 <= count <= MOST_ROWS or not 1 <= k <= MOST_K or not 1 <= group_size <= count:
-        raise WireError(f"it asked for {k} neighbours of {count} queries in groups of {group_size}")
+        raise WireError(f"it requested {k} neighbours of {count} queries in groups of {group_size}")
     begin = _SHAPE.size + count + _padding(count)
     if len(payload) != begin + 4 * count * dimension:
         raise WireError("it sent a search of another size than announced")
     modes = np.frombuffer(payload, np.uint8, count, _SHAPE.size)
-    if modes.max() > FULL:
+    if modes.max() > SearchMode.FULL:
         raise WireError("it sent a mode that does not exist")
     queries = np.frombuffer(payload, "<f4", count * dimension, begin).reshape(count, dimension)
     return Rows(queries, modes, group_size, k)
@@ -216,17 +212,17 @@ def decode_found(payload: memoryview, rows: int, k: int, size: int, *, precise: 
     Args:
         payload: The bytes.
         rows: The number of queries that were sent.
-        k: The neighbours that were asked for.
+        k: The neighbours that were requested.
         size: The number of entries of the part.
         precise: Whether the distances are float64.
 
     Raises:
-        WireError: The bytes are not what was asked for, or no neighbours of this part.
+        WireError: The bytes are not what was requested, or no neighbours of this part.
     """
     width = 8 if precise else 4
     count = rows * k
     if len(payload) != _SHAPE.size + (8 + width) * count or _SHAPE.unpack_from(payload) != (rows, k, width, 0):
-        raise WireError("it sent an answer of another shape than was asked for")
+        raise WireError("it sent an answer of another shape than was requested")
     entries = np.frombuffer(payload, "<i8", count, _SHAPE.size).reshape(rows, k).copy()
     distances = np.frombuffer(payload, f"<f{width}", count, _SHAPE.size + 8 * count).reshape(rows, k).copy()
     absent = entries < 0

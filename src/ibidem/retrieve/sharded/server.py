@@ -74,14 +74,13 @@ class ShardServer:
 
     Args:
         part: The part.
-        description: What clients are told of it.
+        description: The description that clients receive.
         address: Where to listen.
-        secret: The secret that clients must know; None for none.
+        secret: The secret that clients must have; None for none.
         limits: The limits.
 
     Attributes:
         address: Where it listens, with the port that the system chose.
-        searches: The number of searches that were answered.
 
     Raises:
         UsageError: The address cannot be used, or can be reached from other machines and there is no secret.
@@ -108,7 +107,6 @@ class ShardServer:
         self._pending: OrderedDict[int, socket.socket] = OrderedDict()
         self._connected: dict[int, socket.socket] = {}
         self._views: OrderedDict[bytes, LoadedPart] = OrderedDict()
-        self.searches = 0
 
     def run(self) -> None:
         """Accept and serve connections until `close` is called."""
@@ -208,9 +206,9 @@ class ShardServer:
                 shared.close()
 
     def _share(self, channel: SocketChannel, shared: SharedMemory | None) -> SharedMemory | None:
-        """Share memory with a client on this machine that asks for it."""
+        """Share memory with a client on this machine that requests it."""
         if shared is not None:
-            raise WireError("it asked for shared memory twice")
+            raise WireError("it requested shared memory twice")
         if self.address.path and is_supported():
             try:
                 return offer(channel.socket)
@@ -229,7 +227,6 @@ class ShardServer:
             logger.exception("A search failed")
             channel.send_pieces(FAILED, [b"the search failed: see the log of the shard"], frame.request)
             return
-        self.searches += 1
         pieces = encode_found(found)
         if way is None or not way.send(FOUND, pieces, frame.request):
             channel.send_pieces(FOUND, pieces, frame.request)
@@ -262,7 +259,7 @@ class ShardServer:
 
 
 def check_open(address: Address, secret: bytes | None) -> None:
-    """Check that strangers cannot search without a secret.
+    """Check that an address which other machines can reach has a secret.
 
     Args:
         address: Where a shard is to listen.

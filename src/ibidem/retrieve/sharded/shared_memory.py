@@ -129,7 +129,7 @@ def accept(channel: SocketChannel) -> SharedMemory | None:
     """Take the shared memory that a shard offers.
 
     Args:
-        channel: The connection, after the client has asked for it.
+        channel: The connection, after the client has requested it.
 
     Returns:
         The memory; None where the shard offers none.

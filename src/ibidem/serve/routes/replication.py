@@ -13,6 +13,8 @@ from ibidem.serve.replication import ViewCache, find_file
 from ibidem.serve.schemas import ERRORS, ErrorMessage, Readiness, json_response
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ibidem.serve.service import Service
 
 
@@ -23,15 +25,17 @@ def make_routes(service: Service) -> APIRouter:
         service: The service that the routes call.
     """
     router = APIRouter(tags=["Replication"])
-    views = {name: ViewCache(loaded.memory.path) for name, loaded in service.engine.memories.items()}
+    views: dict[Path, ViewCache] = {}
 
-    def check(request: Request, name: str) -> ViewCache:
+    def check(request: Request, name: str) -> Path:
+        """Check the key, and return the folder of a memory."""
         service.authenticator.check(request, scope="replicate")
         if not service.settings.replication:
             raise HttpError(403, "This server sends its memories only with keys: start it with --keys FILE.")
-        if name not in views:
+        loaded = service.engine.memories.get(name)
+        if loaded is None:
             raise HttpError(404, f"There is no memory {name[:40]}")
-        return views[name]
+        return loaded.memory.path
 
     @router.get(
         "/ready",
@@ -63,8 +67,8 @@ def make_routes(service: Service) -> APIRouter:
 
         The response is 304 if the header `If-None-Match` has the current ETag.
         """
-        cache = check(request, name)
-        encoded = await service.run_in_thread(cache.read)
+        folder = check(request, name)
+        encoded = await service.run_in_thread(views.setdefault(folder, ViewCache(folder)).read)
         headers = {"ETag": encoded.tag}
         if request.headers.get("if-none-match") == encoded.tag:
             return Response(status_code=304, headers=headers)
@@ -78,9 +82,7 @@ def make_routes(service: Service) -> APIRouter:
     )
     async def file(request: Request, name: str, path: str) -> Response:
         """A segment, an artefact or a journal; the header `Range` selects a part."""
-        check(request, name)
-        folder = service.engine.memories[name].memory.path
-        found = await service.run_in_thread(find_file, folder, path)
+        found = await service.run_in_thread(find_file, check(request, name), path)
         if found is None:
             raise HttpError(410, "There is no such file in the memory: read its view again.")
         return FileResponse(found, media_type="application/octet-stream")

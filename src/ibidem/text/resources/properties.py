@@ -18,7 +18,6 @@ _ENTRY = re.compile(
     r"(?P<value>(?:[^\\\r\n]|\\(?:\r\n|[^\r]))*+)",
     re.MULTILINE | re.DOTALL,
 )
-_COMMENT = re.compile(r"[ \t\f]*+[#!]")
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(?:\r\n|\n)[ \t\f]*|(.))", re.DOTALL)
 _CHARACTERS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _ARGUMENT = re.compile(r"\{[0-9]+[,}]")
