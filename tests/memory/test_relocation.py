@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+from pathlib import Path
 
 import pytest
 
@@ -11,9 +12,6 @@ from ibidem.memory import Memory, move_folder, writer_lock
 from ibidem.memory.lock import HOLDER
 
 from .samples import IDENTITY
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture
@@ -29,6 +27,22 @@ def test_a_moved_memory_is_whole(folder: Path, tmp_path: Path) -> None:
     assert not (target / HOLDER).exists()
     with writer_lock(target):
         pass
+
+
+def test_both_names_are_durable(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a power cut the memory has its new name, and the old one is gone."""
+    target = tmp_path / "deep" / "two"
+    synced: list[Path] = []
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        if target.exists():
+            synced.append(Path(f"/proc/self/fd/{descriptor}").readlink())
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    move_folder(folder, target)
+    assert {folder.parent, target.parent} <= {*synced}
 
 
 def test_nothing_is_replaced(folder: Path, tmp_path: Path) -> None:

@@ -187,6 +187,16 @@ def test_a_damaged_memory_is_not_published(full: Path, url: str) -> None:
         Store(url).read_view("")
 
 
+def test_a_damaged_journal_is_not_published(full: Path, url: str) -> None:
+    (file,) = (full / "journals").iterdir()
+    content = file.read_bytes()
+    file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(DamagedMemoryError, match=file.name):
+        Store(url).push(full)
+    with pytest.raises(MemoryFolderError, match="no memory"):
+        Store(url).read_view("")
+
+
 def test_old_states_are_deleted(full: Path, url: str, tmp_path: Path) -> None:
     for number in range(3, 8):
         append(full, number)

@@ -65,3 +65,39 @@ def test_errors_of_the_file(tmp_path: Path, caplog: pytest.LogCaptureFixture, mo
     assert "No space left" in caplog.text
     log.close()
     log.write("add", "mine")
+
+
+def test_a_line_is_complete_and_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writes may be short, or break off; the next line begins on its own, also after a restart."""
+    file = tmp_path / "audit"
+    real, synced, room = os.write, [], 1000
+
+    def write(descriptor: int, content: bytes) -> int:
+        nonlocal room
+        if not room:
+            raise OSError(28, "No space left on device")
+        written = real(descriptor, content[: min(7, room)])
+        room -= written
+        return written
+
+    monkeypatch.setattr(os, "write", write)
+    monkeypatch.setattr(os, "fsync", lambda _: synced.append(file.read_bytes()))
+    log = AuditLog(file)
+    log.write("add", "first")
+    assert synced == [file.read_bytes()]
+    assert json.loads(synced[0])["memory"] == "first"
+    room = 20
+    log.write("add", "torn")
+    room = 1000
+    log.write("add", "second")
+    room = 20
+    log.write("add", "torn")
+    log.close()
+    room = 1000
+    log = AuditLog(file)
+    log.write("add", "third")
+    log.close()
+    lines = file.read_text("ascii").splitlines()
+    assert [json.loads(line)["memory"] for line in lines[::2]] == ["first", "second", "third"]
+    assert [len(line) for line in lines[1::2]] == [20, 20]
+    assert synced[-1] == file.read_bytes()

@@ -25,6 +25,7 @@ from ibidem.memory.files import (
     remove_file,
     rename,
     replace_file,
+    sync_directory,
     temporary_path,
 )
 from ibidem.memory.generations import MANIFEST, WORK
@@ -136,6 +137,7 @@ __all__ = [
     "search_pairs",
     "serials_of",
     "similarity",
+    "sync_directory",
     "temporary_path",
     "unique_path",
     "verify_folder",

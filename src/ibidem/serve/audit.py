@@ -34,19 +34,19 @@ class AuditLog:
         file: The file, which is created if it does not exist; None writes nothing.
 
     Raises:
-        UsageError: The file cannot be written.
+        UsageError: The file cannot be read or written.
     """
 
     def __init__(self, file: Path | None = None) -> None:
         self._lock = threading.Lock()
         self._descriptor: int | None = None
+        self._torn = False  # whether the last line was written in part
         if file is not None:
             try:
+                self._torn = _ends_within_a_line(file)
                 self._descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             except OSError as error:
-                raise UsageError(
-                    f"The audit log {file} cannot be written ({error.strerror}): check the path."
-                ) from error
+                raise UsageError(f"The audit log {file} cannot be used ({error.strerror}): check the path.") from error
 
     def write(self, action: str, memory: str, request: Request | None = None, **numbers: object) -> None:
         """Append a line; an error of the disk goes to the log of the server, since the change is already made.
@@ -70,8 +70,12 @@ class AuditLog:
         with self._lock:
             if self._descriptor is None:
                 return
+            rest = b"\n" + line if self._torn else line
             try:
-                os.write(self._descriptor, line)
+                while rest:
+                    written = os.write(self._descriptor, rest)
+                    rest = rest[written:]
+                    self._torn = bool(rest)
                 os.fsync(self._descriptor)
             except OSError as error:
                 logger.error("The audit log cannot be written: %s", error)
@@ -82,3 +86,12 @@ class AuditLog:
             if self._descriptor is not None:
                 os.close(self._descriptor)
                 self._descriptor = None
+
+
+def _ends_within_a_line(file: Path) -> bool:
+    """Return whether the last line of a file was written in part."""
+    if not file.is_file() or not file.stat().st_size:
+        return False
+    with file.open("rb") as opened:
+        opened.seek(-1, os.SEEK_END)
+        return opened.read() != b"\n"

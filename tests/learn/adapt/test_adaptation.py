@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import torch
@@ -30,9 +31,6 @@ from ibidem.learn import (
 from ibidem.memory import KeyCoding, SourceProjection, writer_lock
 from ibidem.model import GENERAL_FOLDER, load_model
 from ibidem.text import Corpus
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SETTINGS = AdaptSettings(updates=12, batch_tokens=1024, learning_rate=3e-3, measurements=3, bfloat16=False, seed=1)
 
@@ -214,7 +212,7 @@ def test_a_quantised_model_is_refused(tiny_folder: Path, corpus_file: Path, tmp_
 
 
 def test_the_general_parts_belong_to_the_adapted_model(
-    tiny_folder: Path, tiny, corpus_file: Path, tmp_path: Path
+    tiny_folder: Path, tiny, corpus_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = shutil.copytree(tiny_folder, tmp_path / "base")
     (folder / GENERAL_FOLDER).mkdir()
@@ -226,6 +224,20 @@ def test_the_general_parts_belong_to_the_adapted_model(
     projection = save(SourceProjection.random(32).tensors())
     (folder / GENERAL_FOLDER / "source_projection.safetensors").write_bytes(projection)
     (folder / GENERAL_FOLDER / "combiner.safetensors").write_bytes(b"copied unread")
+    synced: list[str] = []
+    real_fsync, real_replace = os.fsync, os.replace
+
+    def fsync(descriptor: int) -> None:
+        synced.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+        real_fsync(descriptor)
+
+    def rename(source: Path, target: Path) -> None:
+        if target == tmp_path / "model":  # a power cut must not leave a part of it
+            assert {str(place) for place in (source, *source.rglob("*"))} <= {*synced}
+        real_replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "replace", rename)
     path = run(folder, corpus_file, tmp_path / "model", replace(SETTINGS, updates=2)).path
     adapted = load_model(path, device="cpu")
     assert adapted.general == path / GENERAL_FOLDER

@@ -1,14 +1,17 @@
 """Fuzz the readers, guided by coverage: `make fuzz`, or `python tests/trust/fuzz/run.py --help`. Needs atheris.
 
-Every target is fuzzed in processes of its own, for its part of the time or of the executions. Inputs that reach new
-code are kept in `build/fuzz/corpus`, and the next run continues from them. A finding is kept in `build/fuzz/findings`
-with its stack trace beside it; when it is fixed, its input belongs into `tests/trust/fuzz/corpus`, which the everyday
-tests read. `build/fuzz/counts.json` has the executions, the processor time and the findings of all runs by target.
+Every target is fuzzed in processes of its own, for its part of the time or of the executions. Each input is read; one
+of 16, and those that reach new code, are also written and read again. The latter are kept in `build/fuzz/corpus`, and
+the next run continues from them. A finding is kept in `build/fuzz/findings` with its stack trace beside it; when it is
+fixed, its input belongs into `tests/trust/fuzz/corpus`, which the everyday tests read. `build/fuzz/counts.json` has the
+executions, the time and the findings of all runs by target.
 """
 
 from __future__ import annotations
 
 import argparse
+import atexit
+import hashlib
 import json
 import os
 import re
@@ -27,6 +30,9 @@ MAX_LENGTH, MAX_ARCHIVE = 512, 4096
 ARCHIVES = ("docx", "xlsx", "odt", "mo", "gzip", "xz")
 # Targets differ in speed: one may have this many times its part of the executions, if it has the time.
 EXCESS = 4
+# The inputs that reached new code are looked up after this many executions. Files have the time of the last clock tick.
+KEPT_EVERY = 512
+CLOCK_TICK = 20_000_000
 # After this many findings in one target the rest of its time is left: it must be fixed first.
 MAX_FINDINGS = 5
 
@@ -42,18 +48,40 @@ def fuzz_one(target: str, arguments: list[str]) -> None:
 
     sys.path.insert(0, str(ROOT / "tests"))
     with atheris.instrument_imports(include=["ibidem", "multipart"]):
-        from trust.fuzz.readers import check_input
+        from trust.fuzz.readers import check_input, is_sampled
 
     prefix = next(each.partition("=")[2] for each in arguments if each.startswith("-artifact_prefix="))
+    corpus = Path(next(each for each in arguments if not each.startswith("-")))
+    executions = 0
+    checked = CLOCK_TICK  # those of earlier runs are checked too, since the readers may have changed
 
-    def check(data: bytes) -> None:
+    def check_kept() -> None:
+        """Check in full the inputs that were kept since the last time, because they reached new code."""
+        nonlocal checked
+        before, checked = checked - CLOCK_TICK, time.time_ns()
+        if corpus.stat().st_mtime_ns >= before:
+            for file in corpus.iterdir():
+                if file.stat().st_mtime_ns >= before:
+                    check_fully(file.read_bytes(), full=True)
+
+    def check_fully(data: bytes, full: bool) -> None:
         try:
-            check_input(target, data)
+            check_input(target, data, full=full)
         except BaseException:
-            # The fuzzer writes no input if it fails while it reads its corpus.
-            Path(f"{prefix}input").write_bytes(data)
+            # The fuzzer writes the input that it made last, and none if it fails while it reads its corpus.
+            file = Path(f"{prefix}{hashlib.sha256(data).hexdigest()[:16]}")
+            file.write_bytes(data)
+            print(f"Finding: {file}", flush=True)
             raise
 
+    def check(data: bytes) -> None:
+        nonlocal executions
+        executions += 1
+        if executions % KEPT_EVERY == 0:
+            check_kept()
+        check_fully(data, is_sampled(data))
+
+    atexit.register(check_kept)
     atheris.Setup([sys.argv[0], *arguments], check)
     atheris.Fuzz()
 
@@ -91,11 +119,11 @@ def fuzz_target(target: str, seconds: float, executions: int, seed: int, folder:
         counts["seconds"] += time.monotonic() - began
         units = re.findall(r"stat::number_of_executed_units:\s*(\d+)", text)
         counts["executions"] += int(units[-1]) if units else 0
-        if done.returncode == 0:
+        written = re.findall(r"(?:Finding:|Test unit written to) (\S+)", text)[:1]
+        if done.returncode == 0 and not written:
             break
         counts["findings"] += 1
         seed += 1
-        written = re.findall(r"Test unit written to (\S+)", text)
         place = Path(written[-1]) if written else findings / f"{target}-unknown-{seed}"
         place.with_name(f"{place.name}.txt").write_text(text[-20_000:], "utf-8")
         print(f"{target}: FINDING, see {place}.txt", flush=True)

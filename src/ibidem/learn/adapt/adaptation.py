@@ -17,7 +17,7 @@ from ibidem.errors import UsageError
 from ibidem.learn.adapt.trainer import AdaptSettings, Measurement, fine_tune, measure_text
 from ibidem.learn.adapt.training_text import EncodedText
 from ibidem.learn.provenance import CARD, digest, fact_table
-from ibidem.memory import KeyCoding, make_directory, remove_file, rename, replace_file, writer_lock
+from ibidem.memory import KeyCoding, make_directory, remove_file, rename, replace_file, sync_directory, writer_lock
 from ibidem.model import GENERAL_FOLDER, find_folder, fingerprint_network, save_folder
 from ibidem.progress import Progress, silent
 
@@ -279,9 +279,11 @@ def _write_folder(
         compactor, coding = general
         notes = {"model": name, "model_fingerprint": fingerprint_network(model.network)}
         (folder / GENERAL_FOLDER / GENERAL_COMPACTOR).write_bytes(store_compactor(compactor, notes, coding))
-    for file in folder.rglob("*"):
-        if file.is_file():
-            with file.open("rb+") as opened:
+    for place in (folder, *folder.rglob("*")):
+        if place.is_dir():
+            sync_directory(place)
+        else:
+            with place.open("rb+") as opened:
                 os.fsync(opened.fileno())
 
 
