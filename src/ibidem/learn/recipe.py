@@ -159,8 +159,8 @@ def learn(
         dev: The dev set of the combiners; None samples pairs of the memory itself.
         seed: The seed of all stages.
         settings: The settings of all stages.
-        distribution: Runs extraction, clustering, compaction and the searches of pruning in tasks; None runs them in
-            this process, with the same result.
+        distribution: Runs extraction, clustering, compaction, the searches of pruning and the parts of a divided index
+            in tasks; None runs them in this process, with the same result.
         progress: Receives the progress.
 
     Returns:
@@ -273,8 +273,14 @@ def _plan(
         )
 
     def run_index(memory: Memory) -> Memory:
-        shards, threads = settings.index_shards, settings.threads
-        return index_memory(memory, setting or "auto", shards=shards, threads=threads, progress=progress)[0]
+        return index_memory(
+            memory,
+            setting or "auto",
+            shards=settings.index_shards,
+            threads=settings.threads,
+            distribution=distribution,
+            progress=progress,
+        )[0]
 
     cluster_step = [Step("cluster", clusters, run_cluster)] if clusters is not None else []
     index_step = [Step("index", index_digest(setting, settings.index_shards), run_index)] if setting is not None else []
