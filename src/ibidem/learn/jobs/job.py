@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ibidem.executor import Result
-    from ibidem.learn.jobs.distribution import Distribution
+    from ibidem.learn.distribution import Distribution
     from ibidem.learn.jobs.parts import Part
     from ibidem.learn.jobs.worker import Context, ModelSource
     from ibidem.memory import Memory
