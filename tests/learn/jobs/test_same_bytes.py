@@ -242,7 +242,7 @@ def test_attempts_that_overlap_leave_one_part(tmp_path: Path) -> None:
 class LateExecutor:
     """Runs tasks at once, and shows their parts some time later, as a network file system may."""
 
-    slots = 1
+    slots = workers = 1
 
     def __init__(self, folder: Path, seconds: float) -> None:
         self._folder, self._seconds = folder, seconds

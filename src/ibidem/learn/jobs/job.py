@@ -257,7 +257,8 @@ class Report:
             parts.append(f"{len(numbers)} running or queued")
         if self._units:
             rate = f"{self.throughput():,.0f} {self._unit}/s a worker"
-            parts.append(f"{len(self._units)} workers, {rate}")
+            # A Slurm job is a process of its own, and a lost worker is replaced by another process.
+            parts.append(f"{min(len(self._units), self._distribution.executor.workers)} workers, {rate}")
         if self.repeated:
             parts.append(f"{self.repeated} attempts lost")
         if slow := self.slow_tasks(numbers, now):
