@@ -92,9 +92,9 @@ print(json.dumps({"shown": shown, "modules": sorted(sys.modules)}))
 """
 
 
-def python(code: str, *arguments: str) -> str:
+def python(code: str, *arguments: str, timeout: float = 60) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=timeout, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -111,6 +111,37 @@ def test_shards_are_imported_when_they_are_used() -> None:
     loaded = python(code).split()
     assert "ibidem.retrieve.parts" in loaded
     assert not [name for name in loaded if name.startswith("ibidem.retrieve.sharded")]
+
+
+_ONE_MACHINE = """
+import contextlib, io, sys
+from pathlib import Path
+from ibidem.cli import main
+
+folder, model, corpus = sys.argv[1:]
+few = ["--set", "tune.metak.updates=2", "--set", "tune.contextual.updates=2"]
+sys.stdin = io.StringIO("Guten Morgen.\\n")
+for words in (
+    ["learn", "--train", corpus, "-o", folder, "--model", model, *few],
+    ["index", "-m", folder],
+    ["translate", "-m", folder, "--model", model],
+):
+    sys.argv = ["ibidem", *words]
+    with contextlib.redirect_stdout(io.StringIO()):
+        try:
+            main()
+        except SystemExit as end:
+            assert not end.code, words
+print(*sys.modules)
+"""
+
+
+def test_one_machine_imports_nothing_for_several(tmp_path: Path, tiny_folder: Path, corpus_file: Path) -> None:
+    arguments = [str(tmp_path / "memory"), str(tiny_folder), str(corpus_file)]
+    loaded = python(_ONE_MACHINE, *arguments, timeout=240).split()
+    assert {"ibidem.learn.recipe", "ibidem.learn.maintenance", "ibidem.decode.translator"} <= set(loaded)
+    others = ("ray", "submitit", "obstore", "ibidem.executor", "ibidem.learn.jobs", "ibidem.retrieve.sharded")
+    assert not [name for name in loaded if name.startswith(others) or name.endswith("_tasks")]
 
 
 def test_every_command_prints_help_without_heavy_imports() -> None:

@@ -297,6 +297,28 @@ def test_a_worker_that_exits_is_lost() -> None:
             executor.wait()
 
 
+def test_a_worker_that_cannot_be_started_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment of Python was deleted, or the machine has no memory for another process."""
+    monkeypatch.setattr(sys, "executable", "/missing/python")
+    with LocalExecutor(1) as executor:
+        executor.submit(4, functions.square, 3)
+        with pytest.raises(WorkerError, match=r"cannot be started: .*/missing/python.* \(task 4 on the worker .+\)"):
+            executor.wait(60)
+
+
+def test_a_job_that_slurm_refuses_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for name in ("srun", "sbatch"):
+        (programs / name).write_text("#!/bin/sh\necho 'sbatch: error: invalid partition specified: gpu' >&2\nexit 1\n")
+        (programs / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
+    with open_executor("slurm:gpu", 2, folder=tmp_path / "jobs") as executor:
+        with pytest.raises(WorkerError, match=r"job of task 3 cannot be queued .* invalid partition specified: gpu"):
+            executor.submit(3, functions.square, 3)
+        assert executor.pending == 0
+
+
 @pytest.mark.parametrize("on", ["", "spark", "ray://", "ray:", "slurm:", "local:2"])
 def test_unknown_executors_are_refused(on: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="Unknown executor"):

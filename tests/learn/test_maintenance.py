@@ -115,8 +115,13 @@ def test_learning_divides_the_index(tiny: BaseModel, corpus_file: Path, tmp_path
     )
     made = learn(tiny, Corpus([corpus_file]), tmp_path / "made", settings=settings)
     assert made.manifest.stages["index"]["shards"] == 2
+    left = made.path / "work" / "index-0123456789abcdef"  # by a process that was killed after its last commit
+    left.mkdir(parents=True)
+    imported = left.with_name("import-0123456789abcdef")
+    imported.mkdir()
     again = learn(tiny, Corpus([corpus_file]), tmp_path / "made", settings=settings)
     assert again.generation == made.generation, "nothing is done twice"
+    assert (left.exists(), imported.exists()) == (False, True)
     pruned = prune_memory(made, PruneSettings(rate=0.3))
     assert plan_digest(pruned) is None
     assert not [name for name in pruned.manifest.artefacts if name.startswith("index")]

@@ -13,6 +13,7 @@ from ibidem.cli.distribution import opened_distribution
 from ibidem.cli.memories import note_done, print_summary
 from ibidem.cli.options import ModelOptions
 from ibidem.cli.settings import Assignments, ModelSettings, TextSettings, override, override_parts
+from ibidem.errors import UsageError
 
 if TYPE_CHECKING:
     from ibidem.memory import Memory
@@ -165,15 +166,24 @@ def index(
         ),
     ] = 1,
     threads: options.Threads = None,
+    on: options.On = None,
+    workers: options.Workers = None,
     json: options.Json = False,
 ) -> None:
-    """Build the search index of a memory again, whole or divided into shards."""
+    """Build the search index of a memory again, whole or divided into shards; with --on, each shard in a task."""
     from ibidem.learn import index_memory
     from ibidem.memory import Memory
 
+    if on is not None and shards == 1:
+        raise UsageError("--on builds the shards of an index in tasks: give --shards too, or leave --on out.")
     use_threads(threads)
-    with shown_progress() as progress:
-        opened, _ = index_memory(Memory.open(memory), setting, shards=shards, threads=threads, progress=progress)
+    with (
+        opened_distribution(on, workers, memory, threads, "cpu") as distribution,
+        shown_progress() as progress,
+    ):
+        opened, _ = index_memory(
+            Memory.open(memory), setting, shards=shards, threads=threads, distribution=distribution, progress=progress
+        )
     _note_index(opened)
     print_summary(opened, json=json)
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import pickle
 import queue
+import socket
 import subprocess
 import sys
 import threading
+import traceback
 from typing import TYPE_CHECKING, Any, Self
 
 from ibidem.errors import UsageError
@@ -47,6 +49,7 @@ class LocalExecutor:
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._lock = threading.Lock()
         self._closed = False
+        self._name = f"{socket.gethostname()}:{os.getpid()}"
 
     @property
     def workers(self) -> int:
@@ -131,7 +134,10 @@ class LocalExecutor:
                 outcome, attempts = None, 0
                 while outcome is None and attempts < self._attempts and epoch == self._epoch:
                     attempts += 1
-                    outcome = self._ask(place, epoch, content)
+                    try:
+                        outcome = self._ask(place, epoch, content)
+                    except Exception:  # the driver waits for an outcome of every task
+                        outcome = Outcome(None, self._name, 0.0, "Exception", traceback.format_exc())
                 self._done.put((epoch, number, outcome, attempts))
         finally:
             process = self._processes.get(place)
@@ -147,7 +153,11 @@ class LocalExecutor:
             if process is None or process.poll() is not None:
                 if process is not None:
                     _end(process)
-                process = self._processes[place] = self._start()
+                try:
+                    process = self._processes[place] = self._start()
+                except OSError as error:
+                    reason = f"A worker process cannot be started: {error}. Free memory or processes, and run the same "
+                    return Outcome(None, self._name, 0.0, "WorkerError", f"{reason}command again")
         assert process.stdin is not None
         assert process.stdout is not None
         try:

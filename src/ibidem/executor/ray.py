@@ -55,7 +55,7 @@ class RayExecutor:
         if self._started:
             self._connect(address, cpus, workers)
         self._threads = cpus
-        self._count = workers or max(1, int(ray.cluster_resources().get("CPU", 1)) // cpus)
+        self._count = workers or self._room()
         self._attempts = attempts
         options = {"num_cpus": cpus, "num_gpus": gpus, "max_retries": 0}
         self._remote = ray.remote(run_task).options(**options)
@@ -68,8 +68,8 @@ class RayExecutor:
 
     @property
     def slots(self) -> int:
-        """As many as there are workers: Ray would start more where the cluster has more CPUs."""
-        return self._count
+        """Two tasks for each worker where the cluster cannot run more than the workers at once, else one for each."""
+        return 2 * self._count if self._room() <= self._count else self._count
 
     @property
     def pending(self) -> int:
@@ -117,6 +117,10 @@ class RayExecutor:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _room(self) -> int:
+        """Return how many tasks the CPUs of the cluster can run at the same time; it may grow and shrink."""
+        return max(1, int(self._ray.cluster_resources().get("CPU", 1)) // self._threads)
 
     def _submit(self, number: int, function: Callable[[Any], Any], argument: object, attempts: int) -> None:
         self._tasks[self._remote.remote(function, argument)] = (number, function, argument, attempts)

@@ -130,4 +130,12 @@ class SlurmExecutor:
         self.close()
 
     def _submit(self, number: int, function: Callable[[Any], Any], argument: object, attempts: int) -> None:
-        self._tasks[number] = (self._jobs.submit(run_task, function, argument), function, argument, attempts)
+        try:
+            job = self._jobs.submit(run_task, function, argument)
+        except (*self._lost, OSError) as error:
+            reason = " ".join(str(error).split())[-300:]
+            raise WorkerError(
+                f"The job of task {number} cannot be queued (… {reason}): check the partition and the limits of your "
+                "account, then run the same command again; finished tasks are kept."
+            ) from error
+        self._tasks[number] = (job, function, argument, attempts)

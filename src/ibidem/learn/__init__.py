@@ -22,9 +22,9 @@ from ibidem.learn.compact import (
     train_compactor,
 )
 from ibidem.learn.cost import translation_costs
+from ibidem.learn.distribution import Distribution, open_distribution
 from ibidem.learn.examples import Examples, gather_examples
 from ibidem.learn.extraction import ExtractSettings, cut_chunks, extract, make_batches
-from ibidem.learn.jobs import Distribution, open_distribution
 from ibidem.learn.maintenance import index_memory, maintain, repair_memory
 from ibidem.learn.memory_writer import Added, Correction, MemoryWriter, create_memory
 from ibidem.learn.provenance import describe_memory, write_card

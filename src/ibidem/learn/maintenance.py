@@ -38,8 +38,9 @@ from ibidem.retrieve import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
+    from ibidem.learn.jobs import Distribution
     from ibidem.memory import Repair
     from ibidem.retrieve import PartPlan
 
@@ -48,6 +49,7 @@ SEAL_BYTES = 4 << 20
 SEAL_REMOVED = 1000
 # Every step scans all added entries, in addition to the index, which probes a part of the others.
 MERGE_SHARE = 50
+STAGE = "index"
 _PROGRESS_LABELS = {"train": "Training the index", "add": "Adding keys", "measure": "Measuring recall"}
 
 
@@ -67,6 +69,7 @@ def index_memory(
     *,
     shards: int = 1,
     threads: int | None = None,
+    distribution: Distribution | None = None,
     progress: Progress = silent,
 ) -> tuple[Memory, Index]:
     """Build an index over all entries of a memory, and store it there.
@@ -76,6 +79,8 @@ def index_memory(
         setting: "auto", "exact", or the description of a native or faiss index. An exact index needs no file.
         shards: Divide the index into this many parts over consecutive entries, which several processes can serve.
         threads: The number of threads; None uses all.
+        distribution: Builds the parts of a divided index in tasks, and holds the lock meanwhile; None builds them in
+            this process, with the same result.
         progress: Receives the number of keys that are done.
 
     Returns:
@@ -93,7 +98,7 @@ def index_memory(
     check_complete(memory)
     check_index(memory, setting, shards)
     if shards > 1:
-        return _index_parts(memory, setting, shards, threads, report)
+        return _index_parts(memory, setting, shards, threads, distribution, progress, report)
     removals = len(memory.removed_entries)  # counted now: other processes may remove pairs while the index is built
     index = build_index(
         memory.search_keys, setting, seed=memory.manifest.seed, threads=threads, progress=report, scratch=memory.path
@@ -116,13 +121,19 @@ def index_memory(
 
 
 def _index_parts(
-    memory: Memory, setting: str, shards: int, threads: int | None, report: Callable[[str, int, int], None]
+    memory: Memory,
+    setting: str,
+    shards: int,
+    threads: int | None,
+    distribution: Distribution | None,
+    progress: Progress,
+    report: Callable[[str, int, int], None],
 ) -> tuple[Memory, Index]:
     """Build an index of each part of the entries, and store them; see `index_memory`."""
     removals, contents = len(memory.removed_entries), contents_digest(memory)
     ranges = divide(memory.entries, shards)
     built: list[Index] = []
-    for first, last in ranges:
+    for first, last in ranges if distribution is None else ():
         keys = RangeKeys(memory.search_keys, first, last)
         index = build_index(
             keys, setting, seed=memory.manifest.seed, threads=threads, progress=report, scratch=memory.path
@@ -132,12 +143,17 @@ def _index_parts(
     with memory.edit() as edit, tempfile.TemporaryDirectory(dir=memory.path, prefix=TEMPORARY) as scratch:
         edit.set_fitted(memory)
         edit.remove_index()
-        file = Path(scratch) / "part.native"
+        if distribution is None:
+            made = _save_parts(built, ranges, Path(scratch) / "part.native")
+        else:
+            from ibidem.learn.index_tasks import index_in_tasks
+
+            made = index_in_tasks(edit, memory, setting, ranges, threads, distribution, progress)
         parts: list[PartPlan] = []
-        for number, (index, (first, last)) in enumerate(zip(built, ranges, strict=True), start=1):
-            parts.append(plan_part(index, first, last, index.save(file) if isinstance(index, NativeIndex) else {}))
-            if isinstance(index, NativeIndex):
-                edit.put_artefact(index_part_artefact(number), "native", file, parts[-1].info)
+        for number, (part, file, sha256) in enumerate(made, start=1):
+            parts.append(part)
+            if part.info:  # exact search has no file
+                edit.put_artefact(index_part_artefact(number), "native", file, part.info, sha256=sha256)
         plan = IndexPlan(memory.dimension, removals, contents, tuple(parts))
         info = {"kind": "shards", "parts": shards, "size": plan.size}
         edit.put_artefact(INDEX_PLAN_ARTEFACT, "json", plan.to_bytes(), info)
@@ -152,8 +168,17 @@ def _index_parts(
             notes["least recall@16 of a shard"] = round(min(recalls), 4)
         edit.set_stage("index", {"digest": index_digest(setting, shards), **notes})
         memory = edit.commit()
+        edit.clear_workspace(STAGE)
     write_card(memory)
     return memory, open_index(memory, None, torch.device("cpu"))
+
+
+def _save_parts(
+    built: Sequence[Index], ranges: Sequence[tuple[int, int]], file: Path
+) -> Iterator[tuple[PartPlan, Path, str | None]]:
+    """Save the indexes of all parts one after another, all to one file; see `index_in_tasks`."""
+    for index, (first, last) in zip(built, ranges, strict=True):
+        yield plan_part(index, first, last, index.save(file) if isinstance(index, NativeIndex) else {}), file, None
 
 
 def check_index(memory: Memory, setting: str, shards: int = 1) -> None:

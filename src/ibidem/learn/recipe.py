@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ibidem.compact import GENERAL_COMPACTOR
-from ibidem.errors import UsageError
+from ibidem.errors import LockedMemoryError, UsageError
 from ibidem.learn.cluster import ClusterSettings, cluster_digest, cluster_memory
 from ibidem.learn.compact import (
     CompactSettings,
@@ -21,6 +22,7 @@ from ibidem.learn.maintenance import check_index, index_digest, index_memory
 from ibidem.learn.provenance import UNPRUNED, extracted, stored
 from ibidem.learn.prune import PruneSettings, prune_digest, prune_memory, restore_memory
 from ibidem.learn.tuning import DevSet, TuneSettings, read_dev, tune, tune_digest
+from ibidem.memory import WORK
 from ibidem.progress import Progress, silent
 from ibidem.retrieve import build_index, with_compactor
 
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from ibidem.text import Corpus
 
 TUNED_ON = ("unpruned", "pruned")
+_WORK_FOLDERS = ("extract", "cluster", "compact", "reconstruct", "neighbours", "index")
 # Dimensions of the PCA of a model without a general compactor.
 _PCA_DIMENSION = 96
 
@@ -159,8 +162,8 @@ def learn(
         dev: The dev set of the combiners; None samples pairs of the memory itself.
         seed: The seed of all stages.
         settings: The settings of all stages.
-        distribution: Runs extraction, clustering, compaction and the searches of pruning in tasks; None runs them in
-            this process, with the same result.
+        distribution: Runs extraction, clustering, compaction, the searches of pruning and the parts of a divided index
+            in tasks; None runs them in this process, with the same result.
         progress: Receives the progress.
 
     Returns:
@@ -215,7 +218,17 @@ def learn(
             memory = _restore(memory, step.name)
         if stored(memory, step.name) != step.digest:
             memory = step.run(memory)
+    _remove_work(memory)
     return memory
+
+
+def _remove_work(memory: Memory) -> None:
+    """Delete the work of finished stages: a process that is killed after its last commit leaves it."""
+    if not any(path for name in _WORK_FOLDERS for path in (memory.path / WORK).glob(f"{name}-*")):
+        return
+    with suppress(LockedMemoryError), memory.edit() as edit:
+        for name in _WORK_FOLDERS:
+            edit.clear_workspace(name)
 
 
 def _plan(
@@ -273,8 +286,14 @@ def _plan(
         )
 
     def run_index(memory: Memory) -> Memory:
-        shards, threads = settings.index_shards, settings.threads
-        return index_memory(memory, setting or "auto", shards=shards, threads=threads, progress=progress)[0]
+        return index_memory(
+            memory,
+            setting or "auto",
+            shards=settings.index_shards,
+            threads=settings.threads,
+            distribution=distribution,
+            progress=progress,
+        )[0]
 
     cluster_step = [Step("cluster", clusters, run_cluster)] if clusters is not None else []
     index_step = [Step("index", index_digest(setting, settings.index_shards), run_index)] if setting is not None else []

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import ibidem
-from ibidem.errors import CommittedError, MemoryFolderError, MismatchError, UsageError
+from ibidem.errors import CommittedError, DamagedMemoryError, MemoryFolderError, MismatchError, UsageError
 from ibidem.memory.artefacts import (
     COMPACTOR_ARTEFACT,
     REMOVED_ENTRIES,
@@ -300,7 +300,15 @@ class Edit:
         for folder in (self._memory.path / WORK).glob(f"{stage}-*"):
             _remove_workspace(folder)
 
-    def put_artefact(self, name: str, extension: str, payload: bytes | Path, info: Mapping[str, Any]) -> None:
+    def put_artefact(
+        self,
+        name: str,
+        extension: str,
+        payload: bytes | Path,
+        info: Mapping[str, Any],
+        *,
+        sha256: str | None = None,
+    ) -> None:
         """Store an artefact at the next commit, in place of one with the same name.
 
         Args:
@@ -308,15 +316,22 @@ class Edit:
             extension: The ending of the file: a-z and 0-9.
             payload: The content, or a file to copy.
             info: A JSON object to store with it.
+            sha256: The sha256 that the content must have; None for any content.
 
         Raises:
             UsageError: Invalid name, extension or info, or the file to copy does not exist.
+            DamagedMemoryError: The content has another sha256.
         """
         self._check_open()
         self._dirty = True
         with write_errors(self._memory.path):
             record = write_artefact(
                 self._memory.path / ARTEFACTS, name, self._memory.generation + 1, extension, payload, info
+            )
+        if sha256 is not None and record.sha256 != sha256:
+            raise DamagedMemoryError(
+                f"The file for the artefact {name!r} is damaged: its sha256 is not the one recorded; delete "
+                f"{self._memory.path / WORK} and run the same command again."
             )
         self._draft = replace(self._draft, artefacts={**self._draft.artefacts, name: record})
 

@@ -35,6 +35,7 @@ from ibidem.learn import (
 from ibidem.learn.compact import compaction
 from ibidem.learn.prune import neighbour_graph
 from ibidem.model import load_model
+from ibidem.native import native
 from ibidem.text import Corpus
 
 if TYPE_CHECKING:
@@ -56,11 +57,12 @@ BASE = LearnSettings(
 )
 NONE = CompactSettings(method="none")
 CONFIGURATIONS = {
-    "given": replace(BASE, compact=NONE),  # with a compactor's file: the way of the default configuration
+    # With a compactor's file: the way of the default configuration.
+    "given": replace(BASE, compact=NONE, index="exact" if native() is None else "native;lists=8", index_shards=2),
     "none": replace(
         BASE, compact=NONE, prune=PruneSettings(rate=0.3, groups="consistent", consistent_neighbours=1), index="Flat"
     ),
-    "pca": replace(BASE, compact=CompactSettings(method="pca", dimension=6), keep_keys=True),
+    "pca": replace(BASE, compact=CompactSettings(method="pca", dimension=8), keep_keys=True),
     "network": replace(
         BASE,
         compact=CompactSettings(dimension=6, batch=16, updates=20, validate_every=10, seed=3),

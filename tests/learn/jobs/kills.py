@@ -33,7 +33,7 @@ from ibidem.errors import MemoryFolderError
 from ibidem.memory import COMPACTOR_ARTEFACT, Memory
 from ibidem.model import load_model
 from learn.jobs import configurations
-from learn.jobs.configurations import content, run
+from learn.jobs.configurations import CONFIGURATIONS, content, run
 
 # The stages of each configuration in which something is killed, with the pattern of their work folders.
 FOLDERS = {"extract": "extract-*", "cluster": "cluster-*", "compact": "reconstruct-*", "prune": "neighbours-*"}
@@ -179,7 +179,7 @@ class Harness:
             if stages and now == stages[0]:
                 if aim != (now, len(stages)):
                     aim, delay, seen = (now, len(stages)), random.uniform(0, 0.6), time.monotonic()
-                    target = self.choose(now)
+                    target = self.choose(now, divided=CONFIGURATIONS[name].index_shards > 1)
                 if time.monotonic() - seen >= delay and self.kill(target, path, driver):
                     stages.pop(0)
                     self.kills[f"{now} {target}"] += 1
@@ -215,9 +215,9 @@ class Harness:
         elif Memory.open(path).verify() or content(path) != self.expected["none"]:
             self.failures.append("other bytes than those of one process")
 
-    def choose(self, stage: str) -> str:
-        """Choose what to kill in a stage; the driver builds the index alone."""
-        targets = ["driver"] if stage == "index" else ["worker", "worker", "driver"]
+    def choose(self, stage: str, *, divided: bool) -> str:
+        """Choose what to kill in a stage; the driver builds an index alone that is not divided."""
+        targets = ["driver"] if stage == "index" and not divided else ["worker", "worker", "driver"]
         if self.cluster is not None:
             targets.append("node")
         return self.random.choice(targets)

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from importlib.util import find_spec
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ibidem.errors import MismatchError, UsageError, WorkerError
-from ibidem.executor import LocalExecutor
+from ibidem.executor import LocalExecutor, Result
 from ibidem.learn import extract, jobs
 from ibidem.learn.compact import compaction
 from ibidem.learn.jobs import Context, Distribution, find_part, seal_part
@@ -238,6 +239,41 @@ def test_attempts_that_overlap_leave_one_part(tmp_path: Path) -> None:
     assert find_part(tmp_path, 3, "0" * 64) is None
 
 
+class LateExecutor:
+    """Runs tasks at once, and shows their parts some time later, as a network file system may."""
+
+    slots = workers = 1
+
+    def __init__(self, folder: Path, seconds: float) -> None:
+        self._folder, self._seconds = folder, seconds
+
+    def submit(self, number: int, function: Any, argument: Any) -> None:
+        self._result = Result(number, function(argument), "host:1", 0.1, 1)
+        place = self._folder / f"{number:09d}"
+        place.rename(hidden := place.with_name("hidden"))
+        threading.Timer(self._seconds, hidden.rename, [place]).start()
+
+    def wait(self, _: float | None = None) -> Result:
+        return self._result
+
+    def cancel(self) -> None:
+        raise AssertionError
+
+
+@pytest.mark.parametrize(("seconds", "waited"), [(0.5, 90.0), (2.0, 0.1)])
+def test_a_part_that_is_seen_late_is_waited_for(
+    seconds: float, waited: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs.job, "_VISIBLE_SECONDS", waited)
+    late: Any = LateExecutor(tmp_path, seconds)
+    found = jobs.Job(Distribution(late), tmp_path, "Writing", "letters").run([jobs.Task(7, "0" * 64, _write, "abc", 3)])
+    if seconds < waited:
+        assert [part.read("result") for _, part in found] == [b"abc"]
+    else:
+        with pytest.raises(WorkerError, match=r"finished task 7, but its part is not in .*: all machines must see"):
+            list(found)
+
+
 def test_a_worker_after_the_end_of_the_stage_fails(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="could not be written"):
         perform(order(tmp_path / "deleted", "abc"))
@@ -283,7 +319,6 @@ def test_a_worker_with_another_arithmetic_is_refused(
 
 
 def test_a_job_reports_throughput_and_slow_tasks(tmp_path: Path, executor: LocalExecutor) -> None:
-    from ibidem.executor import Result
     from ibidem.learn.jobs.job import Report, Task
 
     report = Report("Extracting", "tokens", Distribution(executor), tmp_path, 0)

@@ -1,6 +1,6 @@
 """Jobs: the tasks of a stage of learning on an executor, and their results as sealed parts under `work/`."""
 
-from ibidem.learn.jobs.distribution import Distribution, open_distribution
+from ibidem.learn.distribution import Distribution
 from ibidem.learn.jobs.job import Job, Task
 from ibidem.learn.jobs.parts import Part, find_part, save_array, seal_part
 from ibidem.learn.jobs.worker import Context, ModelSource, describe_environment, perform
@@ -14,7 +14,6 @@ __all__ = [
     "Task",
     "describe_environment",
     "find_part",
-    "open_distribution",
     "perform",
     "save_array",
     "seal_part",

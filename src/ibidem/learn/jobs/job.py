@@ -19,12 +19,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ibidem.executor import Result
-    from ibidem.learn.jobs.distribution import Distribution
+    from ibidem.learn.distribution import Distribution
     from ibidem.learn.jobs.parts import Part
     from ibidem.learn.jobs.worker import Context, ModelSource
     from ibidem.memory import Memory
 
 _POLL_SECONDS = 2.0
+# NFS clients cache the names of a folder for up to a minute.
+_VISIBLE_SECONDS = 90.0
+_LOOK_SECONDS = 0.2
 # Tasks that wait for an earlier one, for each worker: a slow task must not let finished parts fill the disk.
 _AHEAD = 4
 # A task is slow if it has run for this many times the usual time.
@@ -134,18 +137,25 @@ class Job:
                 result = executor.wait(_POLL_SECONDS)
                 if result is not None:
                     task = running.pop(result.number)
-                    part = find_part(self._folder, task.number, task.digest)
-                    if part is None:
-                        raise WorkerError(
-                            f"The worker {result.worker} finished task {task.number}, but its part is not in "
-                            f"{self._folder}: all machines must see this folder, on a shared file system."
-                        )
-                    ready[task.number] = part
+                    ready[task.number] = self._find_finished(task, result.worker)
                     self._report.finish(task, result)
                 self._report.tell(running)
         finally:
             if running:
                 executor.cancel()
+
+    def _find_finished(self, task: Task, worker: str) -> Part:
+        """Return the part of a finished task; a network file system may show it here some time later."""
+        end = time.monotonic() + _VISIBLE_SECONDS
+        while (part := find_part(self._folder, task.number, task.digest)) is None:
+            if time.monotonic() >= end:
+                raise WorkerError(
+                    f"The worker {worker} finished task {task.number}, but its part is not in {self._folder}: all "
+                    "machines must see this folder, on a shared file system."
+                )
+            list(self._folder.iterdir())  # opening a folder ends the caching of missing names
+            time.sleep(_LOOK_SECONDS)
+        return part
 
     def _order(self, task: Task) -> Order:
         return Order(
@@ -247,7 +257,8 @@ class Report:
             parts.append(f"{len(numbers)} running or queued")
         if self._units:
             rate = f"{self.throughput():,.0f} {self._unit}/s a worker"
-            parts.append(f"{len(self._units)} workers, {rate}")
+            # A Slurm job is a process of its own, and a lost worker is replaced by another process.
+            parts.append(f"{min(len(self._units), self._distribution.executor.workers)} workers, {rate}")
         if self.repeated:
             parts.append(f"{self.repeated} attempts lost")
         if slow := self.slow_tasks(numbers, now):

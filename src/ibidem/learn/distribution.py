@@ -6,8 +6,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ibidem.executor import open_executor
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
@@ -70,6 +68,8 @@ def open_distribution(
     if on is None:
         yield None
         return
+    from ibidem.executor import open_executor  # not on one machine
+
     folder = path.resolve().with_name(f"{path.name}.jobs")
     with open_executor(on, workers, folder=folder, threads=threads, gpus=gpus) as executor:
         yield Distribution(executor, threads, report)
