@@ -26,6 +26,7 @@ from ibidem.text.resources import (
     read_properties_document,
     read_resx_document,
     read_strings_document,
+    read_xcstrings_document,
     read_yaml_document,
 )
 from ibidem.text.stream import COMPRESSED_ENDINGS, STDIN, Stream
@@ -124,6 +125,10 @@ FORMATS = {
     ),
     "android": _replaced(read_android_document, "strings.xml"),
     "strings": _replaced(read_strings_document, ".strings"),
+    "xcstrings": Format(
+        (".xcstrings",),
+        read_document=lambda data, name, languages, _: read_xcstrings_document(data, name, languages),
+    ),
     "properties": _replaced(read_properties_document, ".properties"),
     "resx": _replaced(read_resx_document, ".resx", ".resw"),
     "text": _replaced(read_text_document),

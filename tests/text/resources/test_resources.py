@@ -182,6 +182,16 @@ def test_apple_strings() -> None:
         read_strings_document(b'"a" = "b";\n"c" = d e;\n', "L.strings")
 
 
+@pytest.mark.parametrize(
+    "text", ['["a",]', '{"a":}', '{"a"}', '{"a": "b",}', "[x]", "[01]", '{"a": "b"}]', "", '"a" "b"']
+)
+def test_invalid_json_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        json.loads(text)
+    with pytest.raises(TextError, match="not valid JSON"):
+        read_json_document(text.encode(), "a.json")
+
+
 def test_properties() -> None:
     text = "# kommentar=bleibt\n! auch\na=hallo {0}, it''s da\nb : zwei \\\n    drei\\tvier\nc d\nleer=\n"
     expected = "# kommentar=bleibt\n! auch\na=HALLO {0}, IT''S DA\nb : ZWEI DREI\\tVIER\nc D\nleer=\n"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ibidem.errors import TextError
 from ibidem.text.inline import Code, plain_text
@@ -23,28 +23,31 @@ if TYPE_CHECKING:
 _TOKEN = re.compile(
     r"""[ \t\r\n]*+(?:(?P<string>"(?:[^"\\\x00-\x1f]|\\.)*+")|(?P<mark>[{}\[\],:])|(?P<other>[^\s{}\[\],:"]++))"""
 )
+_LITERAL = re.compile(r"true|false|null|-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][-+]?[0-9]++)?")
 _MESSAGE_KEYS = frozenset({"message", "defaultMessage"})
 _NESTING = re.compile(r"\$t\([^()\n]*\)")
 
 
-class JsonString(NamedTuple):
-    """A string value of a JSON file.
+class JsonValue(NamedTuple):
+    """A value of a JSON file.
 
     Attributes:
         path: The keys and numbers that lead to it.
-        start: The number of its first character, the quote.
-        end: The number of the character after its last quote.
-        value: The text.
+        start: The number of its first character; that of a string is its quote.
+        end: The number of the character after its last one.
+        kind: What it is; a literal is a number, `true`, `false` or `null`.
+        text: The text of a string without escapes, a literal as it is written, "" for an object or a list.
     """
 
     path: tuple[str, ...]
     start: int
     end: int
-    value: str
+    kind: Literal["string", "literal", "object", "list"]
+    text: str = ""
 
 
-def find_strings(file: TextFile) -> Iterator[JsonString]:
-    """Yield the string values of a JSON file in order.
+def find_values(file: TextFile) -> Iterator[JsonValue]:
+    """Yield the values of a JSON file in the order of their ends: an object comes after its members.
 
     Args:
         file: The file.
@@ -54,42 +57,59 @@ def find_strings(file: TextFile) -> Iterator[JsonString]:
     """
     # An entry for each open object or list: the key or the number of the current member, None before it is known.
     stack: list[str | int | None] = []
-    expects_value, place = True, 0
+    starts: list[int] = []
+    last, place = "", 0
     text = file.text
     while found := _TOKEN.match(text, place):
         place = found.end()
         start = found.start(found.lastgroup or 0)
+        in_list = bool(stack) and isinstance(stack[-1], int)
+        expects_value = last == ":" or (not stack and not last) or (in_list and last in ("[", ","))
+        written = found["mark"]
         if found.lastgroup == "string":
             value = _decode(file, start, found["string"])
             if expects_value:
-                yield JsonString(tuple(str(key) for key in stack), start, place, value)
-                expects_value = False
-            elif stack and stack[-1] is None:
+                yield JsonValue(_path(stack), start, place, "string", value)
+                last = "value"
+            elif stack and not in_list and last in ("{", ","):
                 stack[-1] = value
+                last = "key"
             else:
                 raise _error(file, start)
-        elif found["mark"] in ("{", "[") and expects_value:
+        elif found["other"] and expects_value and _LITERAL.fullmatch(found["other"]):
+            yield JsonValue(_path(stack), start, place, "literal", found["other"])
+            last = "value"
+        elif written in ("{", "[") and expects_value:
             if len(stack) == MAX_DEPTH:
                 raise TextError(
                     f"{file.name}, line {file.line_of(start)}: more than {MAX_DEPTH} levels. Check the file."
                 )
-            stack.append(None if found["mark"] == "{" else 0)
-            expects_value = found["mark"] == "["
-        elif found["mark"] in ("}", "]") and stack and isinstance(stack[-1], int) == (found["mark"] == "]"):
+            stack.append(None if written == "{" else 0)
+            starts.append(start)
+            last = written
+        elif (
+            written in ("}", "]")
+            and stack
+            and last in ("value", "[" if in_list else "{")
+            and in_list == (written == "]")
+        ):
             stack.pop()
-            expects_value = False
-        elif found["mark"] == ":" and stack and isinstance(stack[-1], str) and not expects_value:
-            expects_value = True
-        elif found["mark"] == "," and stack and stack[-1] is not None:
+            yield JsonValue(_path(stack), starts.pop(), place, "list" if in_list else "object")
+            last = "value"
+        elif written == ":" and last == "key":
+            last = written
+        elif written == "," and stack and last == "value":
             top = stack[-1]
             stack[-1] = top + 1 if isinstance(top, int) else None
-            expects_value = isinstance(top, int)
-        elif found["other"] and expects_value:
-            expects_value = False
+            last = written
         else:
             raise _error(file, start)
-    if stack or text[place:].strip():
+    if last != "value" or stack or text[place:].strip():
         raise _error(file, place)
+
+
+def _path(stack: list[str | int | None]) -> tuple[str, ...]:
+    return tuple(str(key) for key in stack)
 
 
 def _decode(file: TextFile, start: int, written: str) -> str:
@@ -118,7 +138,7 @@ def read_json_document(data: bytes, name: str) -> Document:
         TextError: If the file is not valid JSON.
     """
     file, builder = TextFile(data, name), ReplacementBuilder(name=name)
-    strings = list(find_strings(file))
+    strings = [value for value in find_values(file) if value.kind == "string"]
     keys = {string.path[-1] for string in strings if len(string.path) > 1}
     only = _MESSAGE_KEYS & keys if keys & {"description", "placeholders"} else set()
     escapes = data.isascii() and b"\\u" in data
@@ -132,7 +152,7 @@ def read_json_document(data: bytes, name: str) -> Document:
             continue
         span = file.span(string.start, string.end)
         context = ".".join(string.path)
-        pieces = _split_nesting(string.value)
+        pieces = _split_nesting(string.text)
         builder.replace(data, span, pieces, file.line_of(string.start), encode, accelerators=True, context=context)
     return builder.build_replaced(name, "JSON", data)
 
