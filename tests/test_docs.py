@@ -44,3 +44,14 @@ def test_links_to_files_exist(page: str) -> None:
     targets = [target for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text) if "://" not in target]
     assert targets
     assert [target for target in targets if not ((ROOT / page).parent / target).exists()] == []
+
+
+def test_every_decision_is_listed_by_its_title() -> None:
+    folder = ROOT / "docs" / "decisions"
+    listed = re.findall(r"^\| (\d+) \| \[(.*)\]\((.*)\) \|$", (folder / "README.md").read_text("utf-8"), re.MULTILINE)
+    pages = sorted(page for page in folder.glob("*.md") if page.name != "README.md")
+    titles = [page.read_text("utf-8").splitlines()[0].removeprefix("# ") for page in pages]
+    expected = [
+        (str(number), title, page.name) for number, (title, page) in enumerate(zip(titles, pages, strict=True), 1)
+    ]
+    assert listed == expected
