@@ -10,7 +10,11 @@ count. The README has the data of the demo and of the default configuration. A d
 one cell of a generated table. Code, commands and addresses are not searched.
 
 docs/results/numbers.json has the place where each number stands and a digest of all numbers of a page in their order,
-so that a number that was changed by hand is noticed even if another stored number equals it.
+also those without a decimal point, so that a number that was changed by hand is noticed even if another stored number
+equals it.
+
+In the other pages of docs and docs/decisions, the paragraphs that link to results or to their data are searched too.
+Their sources are the files that they link to, and those that the linked results pages link to.
 """
 
 from __future__ import annotations
@@ -30,14 +34,24 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 README = "README.md"
+DOCS = "docs"
 RESULTS = "docs/results"
 PLACES = "docs/results/numbers.json"
 WRITE = "python scripts/trace_numbers.py --write"
 # The README links to pages, not to data.
 README_SOURCES = ("docs/results/data/demo.json", "docs/results/data/default.json")
 
-# 1.15.1 is a version, not a number; the sign may be a hyphen or a minus.
-_NUMBER = re.compile(r"(?<![\w.])([-+−]?)(\d[\d,]*\.\d+)(?![\d.]*\.\d)(?!\w*-bit)\s?(%|M\b|million\b)?")
+# The page of which another test, that of the script which computes its numbers, reads the tables.
+COMPUTED = ("docs/scale.md",)
+
+# 1.15.1 and Python 3.11 are versions, not numbers; the sign may be a hyphen or a minus.
+_NUMBER = re.compile(
+    r"(?<![\w.])(?<!Python )([-+−]?)(\d[\d,]*\.\d+)(?![\d.]*\.\d)(?!\w*-bit)\s?(%|M\b|million\b|GB\b)?"
+)
+# What a stored number may be multiplied with, by the unit that follows the printed one.
+_FACTORS = {"%": (1.0, 100.0), "M": (1e-6, 1.0), "million": (1e-6, 1.0), "GB": (1.0, 1e-3)}
+# Every number, for the digests.
+_DIGITS = re.compile(r"[-+−]?\d(?:[\d,.]*\d)?")
 # A difference with its interval, if it has one, and its p value.
 _TESTED = re.compile(r"([-+]\d+\.\d+)(?:\*\*)?(?: \[([-+]\d+\.\d+), ([-+]\d+\.\d+)\])?,? \(?p [=<] (\d\.\d+)(?![\d,])")
 _CODE = re.compile(r"```.*?```|`[^`]*`", re.DOTALL)
@@ -45,6 +59,7 @@ _TARGET = re.compile(r"\]\([^)]*\)")
 _LINK = re.compile(r"\]\(([^)#\s]+)")
 _HEADING = re.compile(r"^#+ ", re.MULTILINE)
 _SECTION = re.compile(r"^##+ ", re.MULTILINE)
+_PARAGRAPH = re.compile(r"(?:^.*\S.*\n?)+", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -55,7 +70,7 @@ class Number:
         page: Path of the page, relative to the root.
         line: Line in it, from 1.
         text: The number as printed, with its sign.
-        unit: "%", "M" or "million" where it follows the number, else "".
+        unit: "%", "M", "million" or "GB" where it follows the number, else "".
         sources: Files in which it must stand, relative to the root.
     """
 
@@ -90,6 +105,17 @@ def find_pages(root: Path) -> list[str]:
     return [README, *(str(page.relative_to(root)) for page in sorted((root / RESULTS).glob("*.md")))]
 
 
+def find_other_pages(root: Path) -> list[str]:
+    """Return the pages of which only the paragraphs that link to results are traced, relative to the root.
+
+    Args:
+        root: Root of the repository.
+    """
+    folders = (root / DOCS, root / DOCS / "decisions")
+    pages = [str(page.relative_to(root)) for folder in folders for page in sorted(folder.glob("*.md"))]
+    return [page for page in pages if page not in COMPUTED]
+
+
 def read_numbers(root: Path, page: str) -> Iterator[Number]:
     """Yield the numbers with a decimal point of a page.
 
@@ -98,12 +124,9 @@ def read_numbers(root: Path, page: str) -> Iterator[Number]:
         page: Path of the page, relative to the root.
     """
     text = (root / page).read_text("utf-8")
-    lines = text.splitlines()
     for start, section, sources in _split(root, page):
         for match in _NUMBER.finditer(section):
             line = text.count("\n", 0, start + match.start(2)) + 1
-            if page == README and not _shows_results(lines[line - 1]):
-                continue
             yield Number(page, line, match[1] + match[2], match[3] or "", sources)
 
 
@@ -122,7 +145,7 @@ def find_place(root: Path, number: Number) -> str | None:
     Returns:
         File and path of JSON keys, or file and first cell of the line of a table.
     """
-    factors = {"%": (1.0, 100.0), "M": (1e-6, 1.0), "million": (1e-6, 1.0)}.get(number.unit, (1.0,))
+    factors = _FACTORS.get(number.unit, (1.0,))
     for factor in factors:
         for source in number.sources:
             for place, value in _read_values(root / source):
@@ -175,18 +198,24 @@ def describe(number: Number) -> str:
 
 
 def describe_places(root: Path, page: str) -> dict[str, Any]:
-    """Return what numbers.json has of a page: a digest of its numbers in their order, and the place of each.
+    """Return what numbers.json has of a page: a digest of its numbers in their order, and the place of each by source.
 
     Args:
         root: Root of the repository.
         page: Path of the page, relative to the root.
     """
     numbers = list(read_numbers(root, page))
-    order = " ".join(number.text + number.unit for number in numbers)
-    return {
-        "digest": hashlib.sha256(order.encode()).hexdigest()[:16],
-        "numbers": {number.text + number.unit: find_place(root, number) for number in numbers},
-    }
+    order = " ".join(number for _, section, _ in _split(root, page) for number in _DIGITS.findall(section))
+    places: dict[str, dict[str, str]] = {}
+    for number in numbers:
+        source, _, place = (find_place(root, number) or "").partition(": ")
+        places.setdefault(source, {})[number.text + number.unit] = place
+    return {"digest": hashlib.sha256(order.encode()).hexdigest()[:16], "places": places}
+
+
+def _list_numbers(page: dict[str, Any]) -> set[str]:
+    """Return the numbers with a decimal point that numbers.json has of a page."""
+    return {number for places in page.get("places", {}).values() for number in places}
 
 
 def trace(root: Path, page: str) -> list[str]:
@@ -198,14 +227,25 @@ def trace(root: Path, page: str) -> list[str]:
     """
     found = [describe(number) for number in read_numbers(root, page) if find_place(root, number) is None]
     found += find_separated(root, page)
-    stored, now = read_places(root).get(page, {"digest": "", "numbers": {}}), describe_places(root, page)
+    stored, now = read_places(root).get(page, {"digest": "", "places": {}}), describe_places(root, page)
     if not found and stored["digest"] != now["digest"]:
-        changed = ", ".join(sorted(stored["numbers"].keys() ^ now["numbers"].keys())) or "their order"
+        decimal = ", ".join(sorted(_list_numbers(stored) ^ _list_numbers(now)))
+        changed = decimal or "one without a decimal point, or their order"
         found.append(
             f"{page}: its numbers are not those of {PLACES} (different: {changed}). Compare the changed numbers with "
             f"their sources, then run `{WRITE}` (or `make results`) and commit the file."
         )
     return found
+
+
+def trace_other(root: Path, page: str) -> list[str]:
+    """Return a message for every number of a page outside of docs/results that none of its paragraph's sources holds.
+
+    Args:
+        root: Root of the repository.
+        page: Path of the page, relative to the root.
+    """
+    return [describe(number) for number in read_numbers(root, page) if find_place(root, number) is None]
 
 
 def read_places(root: Path) -> dict[str, Any]:
@@ -234,18 +274,32 @@ def write_places(root: Path) -> None:
 
 
 def _split(root: Path, page: str) -> Iterator[tuple[int, str, tuple[str, ...]]]:
-    """Yield position, text without code and addresses, and sources of every section of a page."""
+    """Yield position, text without code and addresses, and sources of every part of a page that is searched."""
     text = (root / page).read_text("utf-8")
-    everywhere = _find_sources(root, page, text)
     if page == README:
-        everywhere += tuple(source for source in README_SOURCES if source not in everywhere)
-    opening = _find_sources(root, page, _SECTION.split(text)[0])
-    starts = [0, *(match.start() for match in _HEADING.finditer(text)), len(text)]
-    for start, end in pairwise(starts):
-        section = text[start:end]
-        own = tuple(dict.fromkeys([*_find_sources(root, page, section), *opening]))
-        sources = everywhere if page == README else own or everywhere
-        yield start, _TARGET.sub(_blank, _CODE.sub(_blank, section)), sources
+        everywhere = tuple(dict.fromkeys([*_find_sources(root, page, text), *README_SOURCES]))
+        parts = [(*span, everywhere) for span in _find_lines(text) if _shows_results(text[slice(*span)])]
+    elif page.startswith(RESULTS):
+        everywhere = _find_sources(root, page, text)
+        opening = _find_sources(root, page, _SECTION.split(text)[0])
+        starts = [0, *(match.start() for match in _HEADING.finditer(text)), len(text)]
+        parts = []
+        for start, end in pairwise(starts):
+            own = tuple(dict.fromkeys([*_find_sources(root, page, text[start:end]), *opening]))
+            parts.append((start, end, own or everywhere))
+    else:
+        parts = [(m.start(), m.end(), _find_linked(root, page, m[0])) for m in _PARAGRAPH.finditer(text)]
+        parts = [part for part in parts if part[2]]
+    cleared = _CODE.sub(_blank, text)
+    for start, end, sources in parts:
+        yield start, _TARGET.sub(_blank, cleared[start:end]), sources
+
+
+def _find_lines(text: str) -> Iterator[tuple[int, int]]:
+    start = 0
+    for line in text.splitlines(keepends=True):
+        yield start, start + len(line)
+        start += len(line)
 
 
 def _blank(match: re.Match[str]) -> str:
@@ -262,6 +316,17 @@ def _find_sources(root: Path, page: str, text: str) -> tuple[str, ...]:
         folder = path.parent.name
         if (folder == "data" and path.suffix == ".json") or (folder in ("tables", "wide") and path.suffix == ".md"):
             found[str(path.relative_to(root))] = None
+    return tuple(found)
+
+
+def _find_linked(root: Path, page: str, text: str) -> tuple[str, ...]:
+    """Return the data files and generated tables that a text links to, directly or by way of a results page."""
+    found = dict.fromkeys(_find_sources(root, page, text))
+    for link in _LINK.findall(text):
+        path = ((root / page).parent / link).resolve()
+        if path.parent == root / RESULTS and path.suffix == ".md" and path.is_file():
+            linked = str(path.relative_to(root))
+            found.update(dict.fromkeys(_find_sources(root, linked, path.read_text("utf-8"))))
     return tuple(found)
 
 
@@ -314,6 +379,7 @@ def main(arguments: list[str]) -> int:
     if "--write" in arguments and not missing:
         write_places(ROOT)
     messages = [message for page in pages for message in trace(ROOT, page)]
+    messages += [message for page in find_other_pages(ROOT) for message in trace_other(ROOT, page)]
     print("\n".join(messages) or f"All numbers of {len(pages)} pages stand in a stored row or data file.")
     return 1 if messages else 0
 

@@ -32,6 +32,12 @@ def test_every_number_of_a_page_is_stored(page: str) -> None:
     assert messages == [], "\n".join(messages)
 
 
+@pytest.mark.parametrize("page", trace_numbers.find_other_pages(ROOT))
+def test_every_number_beside_a_link_to_results_is_stored(page: str) -> None:
+    messages = trace_numbers.trace_other(ROOT, page)
+    assert messages == [], "\n".join(messages)
+
+
 @pytest.mark.parametrize("file", sorted((RESULTS / "data").glob("*.json")), ids=lambda file: file.stem)
 def test_a_data_file_says_how_it_was_measured(file: Path) -> None:
     provenance = json.loads(file.read_text("utf-8")).get("provenance", {})
@@ -90,6 +96,34 @@ def test_one_number_changed_by_hand_is_noticed(copy: Path, page: str) -> None:
     assert trace_numbers.trace(copy, page) == []
 
 
+@pytest.mark.parametrize(
+    ("page", "before", "after"),
+    [
+        ("README.md", "| 6,344 |", "| 6,744 |"),
+        ("README.md", "(280,509 pairs", "(280,519 pairs"),
+        (QUALITY, "| 558,831 |", "| 558,331 |"),
+        ("docs/results/reproduction.md", "44 to 74 %", "44 to 75 %"),
+        ("docs/results/pruning.md", "44,738 clusters", "44,739 clusters"),
+    ],
+)
+def test_a_number_without_a_decimal_point_changed_by_hand_is_noticed(
+    copy: Path, page: str, before: str, after: str
+) -> None:
+    change(copy, page, before, after)
+    [message] = trace_numbers.trace(copy, page)
+    assert "one without a decimal point" in message
+
+
+def test_only_paragraphs_beside_a_link_to_results_are_traced_elsewhere(copy: Path) -> None:
+    page = "docs/decisions/01-x.md"
+    (copy / "docs" / "decisions").mkdir()
+    text = "Beta 0.125.\n\nIT has 49.90 BLEU,\nnot 0.375 ([quality](../results/quality.md)).\n"
+    (copy / page).write_text(text, "utf-8")
+    [message] = trace_numbers.trace_other(copy, page)
+    assert message.startswith(f"{page}:4: 0.375 stands in none of its sources")
+    assert "docs/results/data/it.json" in message
+
+
 def test_a_number_that_is_stored_nowhere_is_named_with_what_to_do(copy: Path) -> None:
     change(copy, QUALITY, "49.90", "77.77")
     [message] = trace_numbers.trace(copy, QUALITY)
@@ -142,7 +176,7 @@ def test_a_difference_keeps_its_p_value(copy: Path) -> None:
     ("text", "found"),
     [
         ("| 12.5 |", ["12.5"]),
-        ("faiss 1.15.1 and torch 2.11.0", []),
+        ("faiss 1.15.1, torch 2.11.0 and Python 3.11", []),
         ("`--weight 0.5` or\n```\n0.7\n```\n", []),
         ("-0.5, +1.25 and −3.5 [−4.0, -3.0]", ["-0.5", "+1.25", "−3.5", "−4.0", "-3.0"]),
         ("18.9 %, 4.33M, 1,234.5", ["18.9%", "4.33M", "1,234.5"]),
@@ -165,6 +199,7 @@ def test_what_counts_as_a_number(tmp_path: Path, text: str, found: list[str]) ->
         ("-0.64", 0.6437, False),
         ("0.64", -0.6437, True),
         ("4.33M", 4334365, True),
+        ("0.7 GB", 693.2, True),
         ("0.64", "recall 0.64 of 8", True),
     ],
 )

@@ -48,6 +48,36 @@ def test_every_stored_row_says_how_it_was_measured(folder: str) -> None:
         assert "scores" not in result or set(result["signatures"]) == set(result["scores"])
 
 
+# A difference, with its interval or without; in the table each comparison has both.
+DIFFERENCE = re.compile(r"(?<![\w.])([-+]\d+\.\d\d)(?: (\[[-+.\d]+, [-+.\d]+\]))?(?![\d.])")
+
+
+def read_lines(page: Path, columns: int) -> list[list[str]]:
+    """Return the cells of the lines of a page that have so many columns, without bold type."""
+    lines = [line.replace("**", "").strip("|").split("|") for line in page.read_text("utf-8").splitlines()]
+    return [[cell.strip() for cell in cells] for cells in lines if len(cells) == columns]
+
+
+def test_the_verdicts_of_the_page_are_those_of_the_table() -> None:
+    """Every difference of a line stands in a claim of the table with a verdict that the line gives, and vice versa."""
+    claims = [
+        (cells[2], set(DIFFERENCE.findall(cells[3]))) for cells in read_lines(PUBLISHED / "tables" / "orderings.md", 5)
+    ]
+    compared = 0
+    for claim, ours, given in read_lines(PUBLISHED / "reproduction.md", 3):
+        words = set(re.findall(r"true|false|undecided", given))
+        found = [
+            {verdict for verdict, cells in claims for cell in cells if value == cell[0] and interval in ("", cell[1])}
+            for value, interval in DIFFERENCE.findall(ours)
+        ]
+        if "wide/compact.md" in claim or not found:
+            continue
+        assert all(verdicts & words for verdicts in found), (claim, found)
+        assert words <= set().union(*found), (claim, words)
+        compared += 1
+    assert compared > 20
+
+
 def test_every_published_figure_belongs_to_a_table() -> None:
     drawn = {path.stem for path in (PUBLISHED / "tables" / "figures").iterdir()}
     assert drawn == {figure for name in TABLES for figure in open_table(name).figures}
