@@ -8,6 +8,6 @@ python=${2:-3.12}
 mkdir -p "$folder"
 python3 -m pip download -q --dest "$folder" --python-version "$python" --only-binary=:all: --no-deps \
   -c "$(dirname "$0")/../constraints.txt" \
-  annotated-doc annotated-types click colorama filelock joblib markdown-it-py mdurl portalocker pydantic pydantic-core pygments \
-  pyyaml regex rich sacrebleu sacremoses shellingham tabulate tqdm typer typing-extensions typing-inspection
+  annotated-doc click colorama filelock joblib markdown-it-py mdurl portalocker pygments pyyaml regex rich sacrebleu \
+  sacremoses shellingham tabulate tqdm typer typing-extensions
 du -sh "$folder"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from transformers import GenerationConfig, MarianConfig, MarianMTModel
 from vocabulary import EOS, PAD
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from settings import Architecture, Settings, Training
@@ -156,6 +157,8 @@ class Trainer:
         self.folder = folder
         self.device = device
         self.state = State()
+        # A share of the run, and what is called once after it.
+        self.snapshot: tuple[float, Callable[[], None]] | None = None
         # Sinusoidal positions are parameters in transformers, but are not trained.
         self._master = [p for p in self.weights.parameters() if p.requires_grad]
         self._live = [p for p in self.model.parameters() if p.requires_grad]
@@ -201,6 +204,21 @@ class Trainer:
         training = self.settings.training
         return min(1.0, max(self.state.step / training.steps, self.state.elapsed / (60 * training.minutes)))
 
+    def end_in(self, minutes: float) -> None:
+        """Let the run end after so many more minutes, or after those of the settings if that is earlier.
+
+        The learning rate follows the new length. If the part of the run that is averaged is still ahead, its average
+        starts anew.
+
+        Args:
+            minutes: The minutes that are left.
+        """
+        training = self.settings.training
+        total = min(training.minutes, self.state.elapsed / 60 + max(minutes, 1e-3))
+        self.settings = replace(self.settings, training=replace(training, minutes=total))
+        if self.progress() < training.average_from:
+            self.state.averaged = 0
+
     def run(
         self,
         sources: Ragged,
@@ -245,6 +263,9 @@ class Trainer:
                 if self.state.elapsed - evaluated >= 60 * training.evaluate_every_minutes or progress >= 1.0:
                     self._report(torch.stack(losses).mean().item(), dev_sources, dev_references, processor)
                     losses, evaluated = [], self.state.elapsed
+                if self.snapshot is not None and self.snapshot[0] <= progress < 1.0:
+                    self.snapshot[1]()
+                    self.snapshot = None
                 if self.state.elapsed - saved >= 60 * training.checkpoint_every_minutes:
                     self.save()
                     saved = self.state.elapsed
