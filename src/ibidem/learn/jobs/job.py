@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ibidem.errors import WorkerError
 from ibidem.learn.jobs.parts import find_part
-from ibidem.learn.jobs.worker import Order, describe_environment, perform
+from ibidem.learn.jobs.worker import TaskRequest, describe_environment, perform
 from ibidem.progress import Progress, silent
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class Job:
                         continue
                     running[task.number] = task
                     self._report.start(task)
-                    executor.submit(task.number, perform, self._order(task))
+                    executor.submit(task.number, perform, self._request_of(task))
                 if waiting and waiting[0].number in ready:
                     task = waiting.popleft()
                     yield task, ready.pop(task.number)
@@ -147,8 +147,8 @@ class Job:
             if running:
                 executor.cancel()
 
-    def _order(self, task: Task) -> Order:
-        return Order(
+    def _request_of(self, task: Task) -> TaskRequest:
+        return TaskRequest(
             str(self._folder.resolve()),
             task.number,
             task.digest,
