@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ibidem.cli.mcp import Tools
+from ibidem.decode import Translator
+from ibidem.errors import UsageError
+from ibidem.learn import create_memory, maintenance
 from ibidem.memory import Memory
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytest.importorskip("mcp")
+    from ibidem.model import BaseModel
 
 COMBINER = ["--k", "2", "--weight", "0.98", "--temperature", "0.1"]
 GERMAN, WANTED = "Der Mandant wurde gelöscht.", "Stop"
@@ -40,7 +44,34 @@ async def talk(arguments: list[str], calls: list[tuple[str, dict[str, Any]]]) ->
         return names, results
 
 
+@pytest.fixture
+def tools(tiny: BaseModel, tmp_path: Path) -> Tools:
+    """The tools over an empty memory."""
+    return Tools([Translator(tiny, create_memory(tmp_path / "mine", tiny))])
+
+
+def test_a_phrase_is_found_in_either_language(tools: Tools) -> None:
+    for number in range(3):
+        tools.add(f"Der Mandant {number} wurde gelöscht.", f"Tenant {number} was deleted.")
+    assert [pair["id"] for pair in tools.search("1 WURDE GEL")["pairs"]] == [1]
+    assert [pair["id"] for pair in tools.search("tenant", "mine", limit=2)["pairs"]] == [2, 1], "newest first"
+    assert tools.search("deleted tenant")["pairs"] == []
+    with pytest.raises(UsageError, match="query is empty"):
+        tools.search(" ")
+
+
+def test_the_journal_is_sealed_where_that_is_due(tools: Tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tools.add(GERMAN, WANTED)
+    assert Memory.open(tmp_path / "mine").tail.pairs == 1
+    monkeypatch.setattr(maintenance, "SEAL_BYTES", 1)
+    assert tools.add(GERMAN, "Halt")["replaced"] == [0]
+    memory = Memory.open(tmp_path / "mine")
+    assert (memory.pairs, memory.tail.pairs) == (1, 0)
+    assert [pair["target"] for pair in tools.search("mandant")["pairs"]] == ["Halt"]
+
+
 def test_the_official_client_uses_every_tool(tiny_folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("mcp")
     folder = tmp_path / "mine"
     names, results = asyncio.run(
         talk(

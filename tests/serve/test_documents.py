@@ -17,6 +17,7 @@ import pytest
 
 from ibidem.serve import Limits, ServeSettings, Service
 from ibidem.serve import documents as documents_module
+from ibidem.serve.request import RequestOptions
 from ibidem.serve.text_translation import TextTranslation
 
 from .conftest import OPEN, Client, served
@@ -275,6 +276,21 @@ def test_old_documents_are_removed_without_a_request(translator: Translator, fol
             time.sleep(0.05)
         assert list(folder.iterdir()) == []
         assert client.get(f"/documents/{sent['id']}").status == 404
+
+
+def test_a_job_ends_if_its_file_cannot_be_removed() -> None:
+    def translate(_: object, lines: list[str], __: object) -> list[TextTranslation]:
+        upload.path.unlink()
+        upload.path.mkdir()
+        return [TextTranslation(line, []) for line in lines]
+
+    documents = documents_module.Documents(translate, ("de", "en"), Limits())
+    with documents.receive("a.txt") as upload:
+        upload.path.write_text("Datei")
+        job = documents.start(upload, "", RequestOptions())
+    job.ended.result(20)
+    assert job.state == "done"
+    documents.close()
 
 
 def test_a_large_document_can_be_cancelled_and_delays_nobody(

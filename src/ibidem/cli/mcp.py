@@ -147,20 +147,15 @@ class Tools:
 
         `memory` is the name of one memory; without it all are searched.
         """
-        wanted = query.strip().casefold()
-        if not wanted:
-            raise UsageError("The query is empty: give a word or a phrase.")
+        from ibidem.memory import search_pairs
+
         most = max(1, min(limit, _MOST_FOUND))
         found: list[dict[str, Any]] = []
         for name in [self._check_memory(memory)] if memory else list(self._memories):
-            matching = (
-                pair
-                for pair in self._memories[name][0].memory.pinned().sentences()
-                if wanted in pair.source.casefold() or wanted in pair.target.casefold()
-            )
+            pinned = self._memories[name][0].memory.pinned()
+            matching = search_pairs(pinned, query, mode="phrase", limit=most - len(found)).pairs
             found += [
-                {"memory": name, "id": pair.id, "source": pair.source, "target": pair.target}
-                for pair in islice(matching, most - len(found))
+                {"memory": name, "id": pair.id, "source": pair.source, "target": pair.target} for pair in matching
             ]
         return {"pairs": found}
 
@@ -178,7 +173,11 @@ class Tools:
         name = self._check_memory(memory or next(iter(self._memories)))
         loaded, translator = self._memories[name]
         with self._lock:
-            written = MemoryWriter(loaded.memory, translator.model).correct([(source, target)], origin=_ORIGIN)
+            writer = MemoryWriter(loaded.memory, translator.model)
+            written = writer.correct([(source, target)], origin=_ORIGIN)
+            before = writer.memory.generation
+            if writer.maintain().generation != before:
+                loaded.reload()
         return {
             "memory": name,
             "added": [one.id for one in written if one.new],

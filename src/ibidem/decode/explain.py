@@ -334,7 +334,7 @@ def _mask(states: Tensor, rows: list[int]) -> Tensor:
 
 
 def _context(model: BaseModel, states: States) -> StepContext:
-    """Return what a combiner may need to know of forced states."""
+    """Return the context of forced states, for combiners that need one."""
     device = states.keys.device
     rows = torch.arange(len(states.lengths), device=device).repeat_interleave(
         torch.tensor(states.lengths, device=device)

@@ -339,7 +339,7 @@ class LoadedMemory:
     def refresh(self) -> bool:
         """Load what has changed in the folder, and return whether anything has; two calls of stat if not."""
         newest = self.memory.refresh()
-        base = self._reloaded
+        base = self._reloaded  # before `pinned` below: the index must not be of a newer state than the memory
         if newest is self.memory and base is None:
             return False
         newest = newest.pinned()

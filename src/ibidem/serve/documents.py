@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ibidem.errors import IbidemError
+from ibidem.memory import remove_file
 from ibidem.serve.http_error import ClosingError, HttpError
 from ibidem.serve.jobs import JobStoppedError, Upload, new_upload, safe_name
 from ibidem.text import (
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from ibidem.serve.limits import Limits
     from ibidem.serve.request import RequestOptions
+    from ibidem.serve.text_translation import TextTranslation
 
 logger = logging.getLogger("ibidem.serve")
 
@@ -101,24 +103,7 @@ class DocumentJob:
 
 
 # Translates single lines with options; calls the check often while it waits.
-TranslateLines = Callable[["RequestOptions", list[str], Callable[[], None]], Sequence["LineTranslation"]]
-
-
-class LineTranslation(Protocol):
-    """The translation of a line.
-
-    Attributes:
-        text: The translation.
-        confidence: The probability that it needs no edit; None if it is unknown.
-    """
-
-    @property
-    def text(self) -> str: ...
-    @property
-    def confidence(self) -> float | None: ...
-
-    @property
-    def missing_shards(self) -> Sequence[int]: ...
+TranslateLines = Callable[["RequestOptions", list[str], Callable[[], None]], Sequence["TextTranslation"]]
 
 
 class Documents:
@@ -348,7 +333,7 @@ class Documents:
         except Exception:
             logger.exception("The translation of a document failed.")
             state, job.message = "failed", "Internal error: see the log of the server."
-        job.source.unlink(missing_ok=True)
+        remove_file(job.source)  # whose error must not keep the job from ending
         self._end(job, state)
         if job.cancelled or self._closed.is_set():
             shutil.rmtree(job.folder, ignore_errors=True)

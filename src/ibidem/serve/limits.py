@@ -45,9 +45,9 @@ class Limits:
         wait_seconds: Seconds after which a request fails that still waits for the decoder.
         request_seconds: Seconds after which a request fails that is still being translated.
         stuck_seconds: Seconds without a decoding step after which `/health` reports the decoder as stuck.
-        follow_seconds: Seconds between two looks of a read-only server at the source of its memories.
-        stale_seconds: Seconds without a successful look after which `/ready` reports `stale`.
-        max_stale_seconds: Seconds without a successful look after which `/ready` returns 503.
+        follow_seconds: Seconds between two checks of the source of its memories by a read-only server.
+        stale_seconds: Seconds without a successful check after which `/ready` reports `stale`.
+        max_stale_seconds: Seconds without a successful check after which `/ready` returns 503.
 
     Raises:
         UsageError: A limit is not positive.

@@ -505,7 +505,7 @@ def json_response(content: BaseModel | Sequence[BaseModel], status: int = 200) -
 
 
 _REFERENCE = "#/components/schemas/{model}"
-# The schemas of all described bodies by name; FastAPI does not know them.
+# The schemas of all described bodies by name; FastAPI does not collect them.
 _BODIES: dict[str, type[BaseModel]] = {}
 _STATUSES = {
     400: "The request is invalid",

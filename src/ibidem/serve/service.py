@@ -53,8 +53,8 @@ _LONG_WAIT_SECONDS = 30.0
 _MARKUP_THREADS = 16
 _CLOSE_SECONDS = 1.0
 _CHECK_SECONDS = 0.2
-# Lines of a document may take this many times as long as those of a request, for which a person waits.
-_PATIENCE = 10
+# Lines of a document may take this many times as long as those of a request, since no person waits for them.
+_DOCUMENT_TIME_FACTOR = 10
 # Splitting this many characters takes less time than a change of threads.
 _INLINE_SPLIT_CHARACTERS = 2_000
 
@@ -468,7 +468,9 @@ class Service:
         while True:
             check()
             try:
-                future = self._submit(options, layouts, time.monotonic() + _PATIENCE * self.limits.request_seconds)
+                future = self._submit(
+                    options, layouts, time.monotonic() + _DOCUMENT_TIME_FACTOR * self.limits.request_seconds
+                )
                 try:
                     while not future.done():
                         wait([future], timeout=_CHECK_SECONDS)

@@ -184,7 +184,7 @@ class TextFile:
         return bisect_right(self._lines, place)
 
     def position(self, place: int) -> int:
-        """Return the position of a character in bytes; positions that are asked for in order cost linear time.
+        """Return the position of a character in bytes; positions that are requested in order cost linear time.
 
         Args:
             place: The number of the character, from 0; the length of the text stands for its end.

@@ -173,7 +173,7 @@ def test_a_killed_driver_resumes_with_sealed_parts(
     submitted: list[int] = []
     submit = executor.submit
 
-    def count(number: int, function: Any, argument: jobs.worker.Order) -> None:
+    def count(number: int, function: Any, argument: jobs.worker.TaskRequest) -> None:
         if "extract" in argument.folder:
             submitted.append(number)
         submit(number, function, argument)
@@ -191,7 +191,7 @@ def _write(argument: str, context: Context, folder: Path) -> dict[str, Any]:
     return {"length": len(argument)}
 
 
-def order(folder: Path, argument: str, **changed: Any) -> jobs.worker.Order:
+def request_of(folder: Path, argument: str, **changed: Any) -> jobs.worker.TaskRequest:
     options: dict[str, Any] = {
         "folder": str(folder),
         "number": 3,
@@ -204,13 +204,13 @@ def order(folder: Path, argument: str, **changed: Any) -> jobs.worker.Order:
         "device": "cpu",
         "threads": None,
     }
-    return jobs.worker.Order(**options | changed)
+    return jobs.worker.TaskRequest(**options | changed)
 
 
 def test_a_second_attempt_changes_nothing(tmp_path: Path) -> None:
-    assert perform(order(tmp_path, "abc")) == {"length": 3}
+    assert perform(request_of(tmp_path, "abc")) == {"length": 3}
     first = {file: file.stat().st_mtime_ns for file in tmp_path.rglob("*")}
-    assert perform(order(tmp_path, "abc")) == {"length": 3}
+    assert perform(request_of(tmp_path, "abc")) == {"length": 3}
     assert {file: file.stat().st_mtime_ns for file in tmp_path.rglob("*")} == first
     assert (tmp_path / "calls").read_text() == "abc"
 
@@ -219,7 +219,7 @@ def test_attempts_that_overlap_leave_one_part(tmp_path: Path) -> None:
     """A second attempt seals its part while the first one still writes."""
 
     def write(folder: Path) -> dict[str, Any]:
-        perform(order(tmp_path, "abc"))
+        perform(request_of(tmp_path, "abc"))
         (folder / "result").write_text("abc")
         return {"length": 3}
 
@@ -276,12 +276,12 @@ def test_a_part_that_is_seen_late_is_waited_for(
 
 def test_a_worker_after_the_end_of_the_stage_fails(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="could not be written"):
-        perform(order(tmp_path / "deleted", "abc"))
+        perform(request_of(tmp_path / "deleted", "abc"))
     assert not (tmp_path / "deleted").exists()
 
 
 def test_a_damaged_part_is_refused(tmp_path: Path) -> None:
-    perform(order(tmp_path, "abc"))
+    perform(request_of(tmp_path, "abc"))
     part = find_part(tmp_path, 3, "0" * 64)
     assert part is not None
     (part.folder / "result").write_text("abd")
@@ -314,7 +314,7 @@ def test_a_worker_with_another_arithmetic_is_refused(
     wanted = replace(jobs.ModelSource.of(tiny), arithmetic="bfloat16")
     monkeypatch.setattr(jobs.worker, "load_model", lambda *_, **__: tiny)
     with pytest.raises(MismatchError, match=r"is refused: its arithmetic is float32, .* started with bfloat16"):
-        perform(order(tmp_path, "abc", model=wanted))
+        perform(request_of(tmp_path, "abc", model=wanted))
     assert not list(tmp_path.iterdir())
 
 

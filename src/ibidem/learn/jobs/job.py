@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ibidem.errors import WorkerError
 from ibidem.learn.jobs.parts import find_part
-from ibidem.learn.jobs.worker import Order, describe_environment, perform
+from ibidem.learn.jobs.worker import TaskRequest, describe_environment, perform
 from ibidem.progress import Progress, silent
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class Job:
                         continue
                     running[task.number] = task
                     self._report.start(task)
-                    executor.submit(task.number, perform, self._order(task))
+                    executor.submit(task.number, perform, self._request_of(task))
                 if waiting and waiting[0].number in ready:
                     task = waiting.popleft()
                     yield task, ready.pop(task.number)
@@ -157,8 +157,8 @@ class Job:
             time.sleep(_LOOK_SECONDS)
         return part
 
-    def _order(self, task: Task) -> Order:
-        return Order(
+    def _request_of(self, task: Task) -> TaskRequest:
+        return TaskRequest(
             str(self._folder.resolve()),
             task.number,
             task.digest,

@@ -92,7 +92,7 @@ class Context:
 
 
 @dataclass(frozen=True)
-class Order:
+class TaskRequest:
     """A task as it is sent to a worker.
 
     Attributes:
@@ -121,11 +121,11 @@ class Order:
     threads: int | None
 
 
-def perform(order: Order) -> dict[str, Any]:
+def perform(request: TaskRequest) -> dict[str, Any]:
     """Perform a task in a worker, unless its part is sealed already.
 
     Args:
-        order: The task.
+        request: The task.
 
     Returns:
         The info of the part.
@@ -134,20 +134,20 @@ def perform(order: Order) -> dict[str, Any]:
         MismatchError: The worker has another model, code or arithmetic than the driver.
         MemoryFolderError: The part cannot be written, or the memory is not the driver's.
     """
-    folder = Path(order.folder)
-    if order.threads is not None:
-        torch.set_num_threads(order.threads)
-    check_environment(order.environment)
-    if (known := find_part(folder, order.number, order.digest)) is not None:
+    folder = Path(request.folder)
+    if request.threads is not None:
+        torch.set_num_threads(request.threads)
+    check_environment(request.environment)
+    if (known := find_part(folder, request.number, request.digest)) is not None:
         return dict(known.info)
-    model = None if order.model is None else _load_model(order.model)
-    memory = None if order.memory is None else _open_memory(*order.memory)
-    context = Context(folder, model, memory, torch.device(order.device))
+    model = None if request.model is None else _load_model(request.model)
+    memory = None if request.memory is None else _open_memory(*request.memory)
+    context = Context(folder, model, memory, torch.device(request.device))
     try:
-        mark = folder / f"running-{order.number:09d}.json"
+        mark = folder / f"running-{request.number:09d}.json"
         mark.write_text(json.dumps({"worker": worker_name()}), "utf-8")
         part = seal_part(
-            folder, order.number, order.digest, lambda place: order.function(order.argument, context, place)
+            folder, request.number, request.digest, lambda place: request.function(request.argument, context, place)
         )
         mark.unlink(missing_ok=True)
     except OSError as error:

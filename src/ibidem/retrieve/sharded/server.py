@@ -81,6 +81,7 @@ class ShardServer:
 
     Attributes:
         address: Where it listens, with the port that the system chose.
+        searches: The number of searches that were answered.
 
     Raises:
         UsageError: The address cannot be used, or can be reached from other machines and there is no secret.
@@ -107,6 +108,7 @@ class ShardServer:
         self._pending: OrderedDict[int, socket.socket] = OrderedDict()
         self._connected: dict[int, socket.socket] = {}
         self._views: OrderedDict[bytes, LoadedPart] = OrderedDict()
+        self.searches = 0
 
     def run(self) -> None:
         """Accept and serve connections until `close` is called."""
@@ -227,6 +229,7 @@ class ShardServer:
             logger.exception("A search failed")
             channel.send_pieces(FAILED, [b"the search failed: see the log of the shard"], frame.request)
             return
+        self.searches += 1
         pieces = encode_found(found)
         if way is None or not way.send(FOUND, pieces, frame.request):
             channel.send_pieces(FOUND, pieces, frame.request)

@@ -253,7 +253,7 @@ def _send_file(job: DocumentJob) -> Response:
     if job.state != "done":
         raise HttpError(404 if job.state in ("failed", "cancelled") else 503, job.message or "Not translated yet.")
     job.delivered = True
-    # The browser must never open a document of a stranger as a page of this server.
+    # The browser must never open a document that a client sent as a page of this server.
     name = quote(job.file)
     headers = {"Content-Disposition": f"attachment; filename*=utf-8''{name}"}
     return FileResponse(job.result, media_type="application/octet-stream", headers=headers)

@@ -96,7 +96,7 @@ def make_routes(service: Service) -> APIRouter:
     async def translate_plain(request: Request) -> Response:
         """For plugins that can only send GET requests: `q` or `text` is the text.
 
-        The other parameters are fields of POST. Those that ask for more than one translation are refused.
+        The other parameters are fields of POST. Those for more than one translation are refused.
         """
         service.authenticator.check(request)
         fields = read_query(request).fields

@@ -1,4 +1,4 @@
-"""OpenAI's API for chat completions, for assistants and translation tools that know no other.
+"""OpenAI's API for chat completions, for assistants and translation tools that support no other.
 
 The last message of the role `user` is the text, as a whole; other messages have no effect. The name of the model names
 the languages.
@@ -76,7 +76,7 @@ def make_routes(service: Service) -> APIRouter:
         glossary = service.glossaries.choose(body.glossary, pair)
         options = RequestOptions(memories, (body.n or 1) - 1, glossary=glossary, pair=pair)
         (found,) = await service.translate(request, [text], options)
-        # A short text may have fewer different translations than the client wants.
+        # A short text may have fewer different translations than the request says.
         translations = ([found.text, *found.alternatives] + [found.text] * (body.n or 1))[: body.n or 1]
         completion = ChatCompletion(
             id=f"chatcmpl-{secrets.token_hex(12)}",

@@ -1,6 +1,6 @@
 """Zip archives of which some members are replaced, while the bytes of all others are copied as they are.
 
-Only the members that a reader asks for are unpacked. Images, macros, signatures and embedded files are neither unpacked
+Only the members that a reader requests are unpacked. Images, macros, signatures and embedded files are neither unpacked
 nor packed again.
 """
 
