@@ -149,6 +149,17 @@ def test_a_worker_without_the_module_of_a_task_is_not_taken_for_a_lost_one(
 
 
 @pytest.mark.slow
+def test_ray_runs_no_more_tasks_than_workers(opener: Callable[..., Executor], tmp_path: Path) -> None:
+    """The next task is queued at the cluster only if this has no CPU on which it would start at once."""
+    if opener is not open_ray:
+        pytest.skip("the others limit the tasks themselves")
+    with opener(tmp_path) as full:
+        assert (full.workers, full.slots) == (2, 4)
+    with RayExecutor(1) as half:
+        assert (half.workers, half.slots) == (1, 1)
+
+
+@pytest.mark.slow
 def test_ray_client(tmp_path: Path) -> None:
     """The driver is outside the cluster, and a worker is killed."""
     if find_spec("ray") is None:
