@@ -22,10 +22,11 @@ def test_blocks_values_and_what_stays() -> None:
         '<meta name="viewport" content="width"><style>p { color: red }</style>'
         '<script>var text = "bleibt";</script></head>'
         '<body><!-- kommentar --><p class="x">ein <b>wort</b> &amp; mehr</p><img alt="ein bild" src="a.png">'
-        '<input placeholder="suche hier"><p translate="no">bleibt</p><pre>bleibt</pre></body></html>\n'
+        '<input placeholder="suche hier"><input type="submit" value="los jetzt"><input type="text" value="bleibt">'
+        '<p translate="no">bleibt</p><pre>bleibt</pre></body></html>\n'
     )
     expected = page
-    for word in ("der titel", "über uns", "ein <b>wort</b> ", " mehr", "ein bild", "suche hier"):
+    for word in ("der titel", "über uns", "ein <b>wort</b> ", " mehr", "ein bild", "suche hier", "los jetzt"):
         expected = expected.replace(word, word.upper().replace("<B>", "<b>").replace("</B>", "</b>"))
     assert translated(page) == expected
 

@@ -88,7 +88,8 @@ def translate(
 
     Every line of plain text gives exactly one line; its sentences are translated one by one. A document, recognised by
     its file name or --format, is written back unchanged except for its translations; segments that lost a
-    placeholder are reported. A warning names each translation that is very short, repeats itself or copies the source.
+    placeholder are reported. A warning names each translation that is very short, repeats itself, copies the source
+    or lacks one of its numbers.
     """
     output = _choose_output(input, output, in_place=in_place)
     document = _is_document(input, format)

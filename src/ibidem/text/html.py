@@ -42,7 +42,8 @@ _CHARSET = re.compile(
     rb"""<meta\s[^>]*?charset\s*=\s*["']?([\w.:-]+)|<\?xml[^>]*?encoding\s*=\s*["']([\w.-]+)""", re.IGNORECASE
 )
 _CHARSET_BYTES = 2_048
-_VALUE = re.compile(r"""\s(alt|title|placeholder|aria-label|content)\s*=\s*(["'])([^"'<>]*)\2""", re.IGNORECASE)
+_VALUE = re.compile(r"""\s(alt|title|placeholder|aria-label|content|value)\s*=\s*(["'])([^"'<>]*)\2""", re.IGNORECASE)
+_BUTTON = re.compile(r"""\stype\s*=\s*["']?(?:submit|button|reset)["']?[\s/>]""", re.IGNORECASE)
 _DESCRIPTION = re.compile(
     r"""\s(?:name|property)\s*=\s*["']?(?:og:|twitter:)?(?:description|title)["']?[\s/>]""", re.IGNORECASE
 )
@@ -123,8 +124,8 @@ def write_markup(pieces: Pieces) -> str:
 def read_html_document(data: bytes, name: str) -> Document:
     """Read an HTML file as a document whose texts are replaced by their translations.
 
-    The values of `alt`, `title`, `placeholder` and `aria-label` and the description of the page are translated too,
-    unless their tag stands inside a sentence.
+    The values of `alt`, `title`, `placeholder` and `aria-label`, the labels of buttons (`value`) and the description of
+    the page are translated too, unless their tag stands inside a sentence.
 
     Args:
         data: The file, in the encoding that it declares, by default UTF-8.
@@ -166,8 +167,10 @@ def _find_values(text: str, start: int, end: int) -> Iterator[tuple[int, int, st
             continue
         if part.name == "meta" and not _DESCRIPTION.search(part.text):
             continue
+        is_button = part.name == "input" and _BUTTON.search(part.text) is not None
         for found in _VALUE.finditer(part.text):
-            if (found[1].lower() == "content") == (part.name == "meta"):
+            name = found[1].lower()
+            if (name == "content") == (part.name == "meta") and (name != "value" or is_button):
                 yield place + found.start(3), place + found.end(3), _unescape(found[3])
 
 

@@ -1,9 +1,12 @@
-"""Checks of a translation that need no reference: whether it is too short, repeats itself, or copies the source."""
+"""Checks of a translation that need no reference.
+
+They find a translation that is too short, repeats itself, copies the source, or lacks a number of the source.
+"""
 
 from __future__ import annotations
 
 import re
-from itertools import pairwise
+from itertools import islice, pairwise
 
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 # A character of a script without spaces carries about as much text as this many letters.
@@ -20,6 +23,21 @@ _MAX_WORD = 1_000
 _COPIED_SHARE = 0.9
 # Program code stays as it is.
 _CODE = re.compile(r"[${}=;\\]|\w\(")
+_NUMBER = re.compile(r"(?<!\w)\d++(?:[.,:/'’\u00a0\u202f-]\d++|[ ]\d{3}(?!\d))*+")
+_NOT_DIGITS = re.compile(r"\D")
+_DIGITS = re.compile(r"\d+")
+# Smaller numbers are often written as words, also as names of months.
+_LARGEST_WORD = 12
+_AFTERNOON = frozenset(map(str, range(1, 12)))
+_SHORT, _YEAR = 2, 4
+_CLOCK = re.compile(r"(?<![^\W\d_])[ap]\.?m\b|\b\d{1,2}:\d\d\b", re.IGNORECASE)
+_NUMBER_WORDS = re.compile(
+    r"\b(?:thir|four|fif|six|seven|eigh|nine)teen|\b(?:twen|thir|for|fif|six|seven|eigh|nine)t(?:y|ie[st])|hundred|thousand"
+    r"|[mb]illion|dozen|\bscore|\bhalf\b|\bquarter|zehn|zwanzig|dreißig|dreissig|[a-z]zig(?:ste)?\b|hundert|tausend"
+    r"|milliarde|dutzend|\bhalb|viertel",
+    re.IGNORECASE,
+)
+_MAX_NUMBERS = 1_000
 _PUNCTUATION = ".,;:!?…()[]\"'„“”‚‘’«»"
 _MIN_COMMON_WORDS = 3
 _MAX_SHOWN = 40
@@ -45,7 +63,11 @@ def check_translation(source: str, translation: str) -> str | None:
     """
     if problem := _check_length(source, translation):
         return problem
-    return _check_repetition(_WORD.findall(translation), _WORD.findall(source)) or _check_copy(source, translation)
+    return (
+        _check_repetition(_WORD.findall(translation), _WORD.findall(source))
+        or _check_copy(source, translation)
+        or _check_numbers(source, translation)
+    )
 
 
 def is_much_shorter(text: str, other: str) -> bool:
@@ -129,3 +151,41 @@ def _check_copy(source: str, translation: str) -> str | None:
 
 def _is_common(word: str) -> bool:
     return len(word) > 1 and word.isalpha() and word.islower()
+
+
+def _check_numbers(source: str, translation: str) -> str | None:
+    """Compare the groups of digits of all numbers: separators and the order of a date differ between languages."""
+    numbers = [found[0] for found in islice(_NUMBER.finditer(source), _MAX_NUMBERS)]
+    if not numbers or _NUMBER_WORDS.search(translation):
+        return None
+    known = {_value(group) for group in _DIGITS.findall(translation)}
+    known |= {_value(_NOT_DIGITS.sub("", number)) for number in _NUMBER.findall(translation)}
+    if _CLOCK.search(translation):
+        known |= {str(int(hour) + 12) for hour in known & _AFTERNOON}
+    for number in numbers:
+        groups = _DIGITS.findall(number)
+        if _value("".join(groups)) not in known and not all(
+            _is_known(group, known, is_decimal=place > 0 and place == len(groups) - 1)
+            for place, group in enumerate(groups)
+        ):
+            shown = number if len(number) <= _MAX_SHOWN else f"{number[:_MAX_SHOWN]}…"
+            return f"the number {shown} is not in the translation"
+    return None
+
+
+def _value(digits: str) -> str:
+    return digits.lstrip("0")
+
+
+def _is_known(group: str, known: set[str], *, is_decimal: bool) -> bool:
+    """Return whether a group of digits is in a translation, or is one that may be written in another way."""
+    value = _value(group)
+    if value in known or (len(value) <= _SHORT and int(value or "0") <= _LARGEST_WORD):
+        return True
+    if is_decimal and _value(group.rstrip("0")) in known:
+        return True
+    # 1914-18 and 1914-1918, the 80s and the 1980s.
+    return any(
+        sorted((len(one), len(value))) == [_SHORT, _YEAR] and (one.endswith(value) or value.endswith(one))
+        for one in known
+    )

@@ -17,6 +17,7 @@ from ibidem.text.inline.placeholders import PLACEHOLDER, PRINTF_PLACEHOLDER, fin
         ("{{ user }} {% tag %} {$ x | y $}", "{{ user }}|{% tag %}|{$ x | y $}"),
         ("%{name} ${var} $VAR $1 $(x) $NAME$ #{y}", "%{name} ${var} $VAR $1 $(x) $NAME$ #{y}"),
         ('<b>x</b> <a href="a>b">y</a> a < b > c <br/>', '<b>|</b>|<a href="a>b">|</a>|<br/>'),
+        ("<1>hier</1> <2/> 3 <4> a<5", "<1>|</1>|<2/>|<4>"),
         ('s!x!<a..=\\2">y</a>!', '<a..=\\2">|</a>'),
         ("&amp; &#228; &#xe4; a & b", "&amp; &#228; &#xe4;"),
         ("https://example.org/a?b=1&c=2. Und an me@example.org!", "https://example.org/a?b=1&c=2 me@example.org"),

@@ -262,6 +262,20 @@ def test_placeholders_without_numbers_keep_their_order() -> None:
     assert text_of("von %s bis %s", backwards).count("%s") == 2
 
 
+def test_words_between_tags_that_were_copied_are_translated_again() -> None:
+    def translate_with(lexicon: dict[str, str]) -> Pieces | Untranslated:
+        return translate_pieces([Request((next(iter(lexicon)),))], lambda texts: [lexicon[text] for text in texts])[0]
+
+    copied = {"Klick <b>hier</b>!": "Click <b>hier</b>!"}
+    assert translate_with(copied | {"Klick {1}hier{2}!": "Click {1}here{2}!"}) == ("Click <b>here</b>!",)
+    twice = copied | {"Klick {1}hier{2}!": "Click {1}hier{2}!", "Klick hier!": "Click here!"}
+    assert translate_with(twice | {"hier": "Here"}) == ("Click <b>here</b>!",)
+    # The translation of the word alone is not in the sentence: the tags would have no place.
+    assert translate_with(twice | {"hier": "in this place"}) == ("Click <b>hier</b>!",)
+    name = {"<b>Firefox</b> läuft": "<b>Firefox</b> runs", "{1}Firefox{2} läuft": "{1}Firefox{2} runs"}
+    assert translate_with(name | {"Firefox läuft": "Firefox runs", "Firefox": "Firefox"}) == ("<b>Firefox</b> runs",)
+
+
 def test_the_third_attempt_puts_tags_around_what_was_in_them() -> None:
     lexicon = {"Siehe die Anleitung für mehr": "For more see the manual", "die Anleitung": "The manual."}
 
@@ -383,7 +397,8 @@ def test_many_texts_share_the_calls() -> None:
 
     requests = [Request((text,)) for text in ("eins zwei", "eins zwei", "a %s b %d", "drei <b>vier</b>", "5")]
     translate_pieces(requests, translate)
-    assert calls == [3, 1, 1]  # repeated texts once; one with numbered placeholders, and then without any
+    # Repeated texts once; two with numbered placeholders, then without any, and the word between the tags that was copied.
+    assert calls == [3, 2, 3]
 
 
 def test_long_texts_take_linear_time() -> None:

@@ -172,6 +172,19 @@ def test_android() -> None:
         read_android_document(b"<other/>", "strings.xml")
 
 
+def test_cdata_stays_cdata() -> None:
+    text = '<resources><string name="a"><![CDATA[<b>hallo</b> it\\\'s]]></string></resources>'
+    expected = text.replace("hallo", "HALLO").replace("it\\'s", "IT\\'S")
+    assert translated(read_android_document(text.encode(), "strings.xml")) == expected
+    resx = '<root><data name="a"><value><![CDATA[hallo\r\n<b>da</b>]]></value></data></root>'
+    assert translated(read_resx_document(resx.encode(), "a.resx")) == resx.replace("hallo", "HALLO").replace(
+        "da<", "DA<"
+    )
+    latin = f'<?xml version="1.0" encoding="latin-1"?>{resx}'.encode("latin-1")
+    written, _ = filled(read_resx_document(latin, "a.resx"), lambda texts: [f"{text} \u20ac" for text in texts])
+    assert parse(written)[0][0].text == "hallo \u20ac\n<b>da \u20ac</b>"
+
+
 def test_apple_strings() -> None:
     text = '/* "k" = "v"; */\n"a b" = "hallo \\"du\\" %@\\n";\n// k\nname = "zwei";\n'
     expected = text.replace("hallo", "HALLO").replace("du", "DU").replace("zwei", "ZWEI")

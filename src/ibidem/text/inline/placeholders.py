@@ -19,8 +19,11 @@ from ibidem.text.inline.accelerators import Accelerator, take_accelerator
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# The second form is a tag with a quote that is not closed.
-_TAG = r"""</?[A-Za-z](?:[^<>"']|"[^"<]*"|'[^'<]*')*+>|</?[A-Za-z][^<>\s]*+>|<!--(?:[^-<]|-(?!->))*+-->"""
+# Numbered tags stand for components in texts of React (`<1>here</1>`). The third form is a tag with a quote that is not
+# closed.
+_TAG = (
+    r"""</?[0-9]{1,3}/?>|</?[A-Za-z](?:[^<>"']|"[^"<]*"|'[^'<]*')*+>|</?[A-Za-z][^<>\s]*+>|<!--(?:[^-<]|-(?!->))*+-->"""
+)
 _BRACES = (
     r"\{\{[^{}\n]*\}\}|\{%[^{}\n]*%\}|\{\$[^{}\n]*\$\}"  # {{ user }}, {% tag %}, {$ user $}
     r"|[$#%@]?\{(?:[^{}\s]*|\s*[\w.]++\s*(?:[,:|!][^{}\n]*)?)\}"  # {0}, {name}, ${name}, {count, number}
@@ -73,7 +76,7 @@ _UNNUMBERED = re.compile(r"%[^(<{%$]*(?:[A-Za-z@]|<PRI\w+>)")
 _LINE_BREAKS = frozenset({"\\n", "\\r", "\\t"})
 _VOID = frozenset({"br", "hr", "img", "wbr", "input", "link", "meta", "area", "col", "source", "embed"})
 _WORD = re.compile(r"\w+")
-_TAG_NAME = re.compile(r"</?([A-Za-z][\w:.-]*)")
+_TAG_NAME = re.compile(r"</?([A-Za-z][\w:.-]*|[0-9]+)")
 
 _FIRST_MARK = 0xF0000
 MAX_MARKS = 0xFFFE

@@ -44,6 +44,7 @@ _MARK_SPACE = re.compile(f"({MARK.pattern}) ")
 _SPACE_MARK = re.compile(f" ({MARK.pattern})")
 _WIDE_SPACE = re.compile(r"\s{2}")
 _MAX_VERBATIM = 100
+_MIN_COPIED = 3
 # Entities of characters without a meaning in markup.
 _ENTITY = re.compile(
     r"&(?:nbsp|shy|hellip|[lr][sd]quo|[mn]dash|bdquo|sbquo|[A-Za-z](?:uml|acute|grave|circ)|szlig|#[0-9]{2,6});"
@@ -111,8 +112,10 @@ def translate_pieces(
         inputs = list(dict.fromkeys(text for _, trial, _ in trials for text in trial.inputs if text not in outputs))
         outputs |= dict(zip(inputs, translate(inputs), strict=True)) if inputs else {}
         for part, trial, _ in trials:
-            part.accept(trial.read(outputs), trial.inputs[0])
+            part.accept(trial.read(outputs), [trial.inputs[0], *(outputs[text] for text in trial.inputs[1:])])
         pending = [(part, later) for part, _, later in trials if part.translation is None]
+    for part in parts:
+        part.conclude()
     if found is not None:
         found += [_confidence_of(job, confidences or {}) for job in jobs]
     return [_finish(job) if isinstance(job, _Job) else job for job in jobs]
@@ -120,7 +123,10 @@ def translate_pieces(
 
 @dataclass(slots=True)
 class _Part:
-    """A block, its first valid translation, and the problem of its first attempt."""
+    """A block, its first valid translation, and the problem of its first attempt.
+
+    `doubtful` is a valid translation, and its line, that is used if no later attempt gives a better one.
+    """
 
     marked: Marked
     block: Block
@@ -128,21 +134,46 @@ class _Part:
     translation: str | None = None
     problem: str | None = None
     line: str = ""
+    doubtful: tuple[str, str] | None = None
 
     @property
     def text(self) -> str:
         return self.block.text
 
-    def accept(self, result: str | Untranslated, line: str) -> None:
-        """Keep a translation, made of the translation of a line, if it is valid, or else its problem."""
+    def accept(self, result: str | Untranslated, lines: Sequence[str]) -> None:
+        """Keep a translation if it is valid, or else its problem.
+
+        Args:
+            result: The translation.
+            lines: The line that it was made of, and the translations of the texts between tags, if they are known.
+        """
         if isinstance(result, Untranslated):
             self.problem = self.problem or result.reason
             return
         translation = _remove_added_spaces(self.marked, self.text, _replace_added_entities(self.marked, result))
         problem = find_problem(self.marked, self.text, translation, printf=self.printf)
-        if problem is None:
-            self.translation, self.line = translation, line
+        if problem is None and _copies_inside_tags(self.marked, self.text, translation):
+            self.doubtful = self.doubtful or (translation, lines[0])
+        elif problem is None and (self.doubtful is None or self._has_inside_tags(translation, lines[1:])):
+            self.translation, self.line = translation, lines[0]
         self.problem = self.problem or problem
+
+    def _has_inside_tags(self, translation: str, inner: Sequence[str]) -> bool:
+        """Return whether tags that were inserted again are around the translations of their contents.
+
+        Names between tags are copies too, and rightly so; their tags must not be placed by their position.
+        """
+        known = {text.strip().casefold() for text in inner}
+        return not known or all(
+            _between(translation, number, found.partner).casefold() in known
+            for number in find_marks(self.text)
+            if (found := self.marked.marks[number]).role == Role.OPEN and found.partner is not None
+        )
+
+    def conclude(self) -> None:
+        """Use the doubtful translation if there is no other."""
+        if self.translation is None and self.doubtful is not None:
+            self.translation, self.line = self.doubtful
 
 
 @dataclass(slots=True)
@@ -328,6 +359,24 @@ def _number_placeholders(part: _Part) -> dict[int, str]:
     taken = {found.text for found in part.marked.marks}
     free = (name for number in count(1) if (name := f"{{{number}}}") not in taken)
     return dict(zip(find_marks(part.text), free, strict=False))
+
+
+def _copies_inside_tags(marked: Marked, source: str, translation: str) -> bool:
+    """Return whether the words between two tags of the text were not translated, though words around them were.
+
+    A model may copy `<b>hier</b>` as a whole.
+    """
+    for number in find_marks(source):
+        found = marked.marks[number]
+        if found.code is None and found.role == Role.OPEN and found.partner is not None:
+            inside = _between(source, number, found.partner)
+            if sum(map(str.isalpha, inside)) >= _MIN_COPIED and inside == _between(translation, number, found.partner):
+                return source != translation
+    return False
+
+
+def _between(text: str, first: int, last: int) -> str:
+    return text.partition(character_of(first))[2].partition(character_of(last))[0].strip()
 
 
 def _join_words(text: str) -> str:

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ibidem.errors import TextError
-from ibidem.text.inline import Code, Role
+from ibidem.text.inline import Code, Role, plain_text
 from ibidem.text.markup import Element, InlineSyntax, XmlFile, read_content
 from ibidem.text.replacement import ReplacementBuilder
 from ibidem.text.xml import Kind, escape, read_tokens
@@ -21,6 +21,7 @@ _XLIFF = "urn:oasis:names:tc:xliff:document:1.2 g"
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
 _CHARACTERS = {"n": "\n", "t": "\t"}
 _REFERENCE = re.compile(r"\s*[@?][\w.:+-]*/?[\w.:]+\s*\Z")
+_CDATA = re.compile(r"<!\[CDATA\[(?:(?!\]\]>).)*+\]\]>", re.DOTALL)
 _MAX_SHOWN = 40
 
 
@@ -114,12 +115,27 @@ def _add_content(
     # Android keeps white space only inside quotes.
     quote = '"' if unescape is _unescape and len(pieces) == 1 and _is_quoted(element.text()) else ""
 
+    in_cdata = _CDATA.fullmatch(xml.raw(element.opening.end, element.closing.start)) is not None
+
     def encode(target: Pieces) -> bytes:
+        if in_cdata and (section := _write_cdata(escape_text(plain_text(target)), xml)) is not None:
+            return section
         written = [one.text if isinstance(one, Code) else escape(escape_text(one), xml.newline) for one in target]
         return xml.encode(f"{quote}{''.join(written)}{quote}")
 
     span = element.opening.end, element.closing.start
     builder.replace(xml.data, span, pieces, element.line, encode, accelerators=True, context=key)
+
+
+def _write_cdata(text: str, xml: XmlFile) -> bytes | None:
+    """Return a CDATA section, None for a text that must be escaped; raises ValueError as `escape` does."""
+    escape(text)
+    if "]]>" in text or "\r" in text:
+        return None
+    try:
+        return f"<![CDATA[{text.replace(chr(10), xml.newline)}]]>".encode(xml.codec)
+    except UnicodeEncodeError:
+        return None
 
 
 def _is_quoted(text: str) -> bool:
