@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from ibidem.reproduce import paper
-from ibidem.reproduce.plan import Plan, assemble
+from ibidem.reproduce.plan import Plan, assemble, full_plan
 from ibidem.reproduce.rows import Measured
 from ibidem.reproduce.stages import Clustered
-from ibidem.reproduce.tables import open_table, pruning
+from ibidem.reproduce.tables import open_table, pruning, quality
 
 from ..made_up import TRACE, cells_of, put_all, put_score
 
@@ -105,6 +105,8 @@ def test_all_seeds_are_run_at_the_discussed_rates() -> None:
         return len(lines[pruning.name_point(label, rate)][pruning.name_k(k)].rows)
 
     assert [seeds(pruning.CURVE_OURS, rate, 8) for rate in plan.rates] == [3, 1, 3, 1, 3, 1, 3, 1, 3]
+    assert [seeds(pruning.CURVE_OURS, rate, 4) for rate in plan.rates] == [3, 1, 3, 3, 1, 1, 1, 1, 1]
+    assert [seeds(pruning.CURVE_OURS, rate, 16) for rate in plan.rates] == [1, 3, 3, 1, 1, 1, 1, 1, 1]
     assert [seeds(pruning.CURVE_RANDOM, rate, 4) for rate in plan.rates] == [1, 1, 3, 1, 1, 1, 1, 1, 1]
     assert [seeds(pruning.REDUNDANT, 0.3, k) for k in plan.ks] == [1, 3, 1]
     assert [seeds(pruning.CONSISTENT, 0.3, k) for k in plan.ks] == [3, 3, 3]
@@ -133,3 +135,16 @@ def test_redundancy_by_length_of_the_ngram(plan, results, tmp_path) -> None:
     lengths = {label: cells[pruning.DEV].rows[0].system.prune for label, cells in grid.lines.items()}
     assert (lengths["n = 3"].n, lengths["n = 3"].group_n, lengths["n = 3"].groups) == (3, 3, "ngram")
     assert lengths["unpruned"] is None
+
+
+def test_the_curve_has_the_rows_that_other_tables_have_of_a_system() -> None:
+    plan = full_plan(None)
+    curve, compared = pruning.build_curve(plan), 0
+    for variant in quality.add_printed(quality.variants(plan)):
+        if variant.rate:
+            label = pruning.CURVE_PRINTED if variant.as_printed else pruning.CURVE_OURS
+            cell = curve.lines[pruning.name_point(label, variant.rate)][pruning.name_k(variant.k)]
+            systems = [row.system for row in cell.rows]
+            assert systems == [variant.system(plan, seed) for seed in plan.seeds], variant.label
+            compared += 1
+    assert compared == 10

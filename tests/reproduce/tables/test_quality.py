@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from ibidem.reproduce.grid import format_spread, spread_of
 from ibidem.reproduce.plan import assemble, compactor_of
 from ibidem.reproduce.stages import Extracted
 from ibidem.reproduce.tables import compact, open_table, quality
@@ -71,6 +72,18 @@ def test_optimal_shows_the_speeds_of_the_latency_table(plan, results) -> None:
     printed = cells_of(text, quality.Variant("PCKMT*", 8, 0.3, as_printed=True).label)
     assert printed[1:] == ["31.72", "not run", "1024", "1.50M", "108M"]
     assert quality.Variant("PCKMT*", 8, 0.7).label not in quality.build_optimal(plan).lines
+
+
+def test_domains_show_chrf_where_it_was_run(plan, results) -> None:
+    rows = quality.build_domains(plan, "exact").lines[quality.CKMT]["it"].rows
+    for number, row in enumerate(rows):
+        put_score(results, row, 0.5, scores={"BLEU": 1.0, "chrF": 40.0 + number})
+    shown = DOMAINS.lay_out(plan, results).split("### chrF, exact search")[1]
+    [line] = [line for line in shown.splitlines() if line.startswith("| CKMT*")][:1]
+    cells = [cell.strip() for cell in line.strip("|").split("|")]
+    expected = format_spread(spread_of([40.0 + number for number in range(len(rows))]))
+    assert cells[1 + plan.domains.index("it")] == expected
+    assert cells.count("not run") == len(plan.domains) - 1
 
 
 def test_domains_show_what_a_memory_does_to_other_text(plan, results) -> None:

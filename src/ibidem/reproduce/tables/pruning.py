@@ -27,6 +27,7 @@ from ibidem.reproduce.tables.quality import (
     SETTINGS_NOTE,
     grid_of_domains,
     lay_out_domains,
+    optimal_rate,
 )
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ def rates_of(plan: Plan, label: str) -> tuple[float, ...]:
 
 
 def seeds_of(plan: Plan, label: str, rate: float, k: int) -> tuple[int, ...]:
-    """Return all seeds at the rates that the text discusses, and one at the others.
+    """Return all seeds at the rates that the text or another table discusses, and one at the others.
 
     Args:
         plan: Gives all seeds, rates and ks.
@@ -164,6 +165,8 @@ def seeds_of(plan: Plan, label: str, rate: float, k: int) -> tuple[int, ...]:
         repeated = rate == FREE_RATE
     else:
         repeated = rate == FREE_RATE or (middle and rate in plan.rates[::2])
+        # `latency` and `optimal` have all seeds of these: two tables must not print different scores of one system.
+        repeated |= label != CURVE_RANDOM and rate in (paper.LATENCY_RATES[k], optimal_rate(k))
     return plan.seeds if repeated else plan.seeds[:1]
 
 
