@@ -29,6 +29,8 @@ model=$work/ibidem-base-en-de  # copied to $shipped when it is complete
 general=$model/general
 domains=(${DOMAINS:-it koran games suttas law})
 export PYTHONPATH=$root/src${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1
+# Processes side by side would compete for all cores.
+[ "$device" = cpu ] || export OMP_NUM_THREADS="${OMP_NUM_THREADS:-4}"
 
 # The seconds that are left, at least 1.
 left() { echo $((limit - SECONDS > 1 ? limit - SECONDS : 1)); }
