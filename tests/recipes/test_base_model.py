@@ -106,6 +106,7 @@ def recipe(tmp_path: Path, sentences: list[Any], monkeypatch: pytest.MonkeyPatch
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)
     spec.loader.exec_module(module)
     yield module
     for name in {file.stem for file in folder.glob("*.py")} - before:
