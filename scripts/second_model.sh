@@ -29,6 +29,8 @@ model=$work/ibidem-base-en-de  # copied to $shipped when it is complete
 general=$model/general
 domains=(${DOMAINS:-it koran games suttas law})
 export PYTHONPATH=$root/src${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1
+# Processes side by side would compete for all cores.
+[ "$device" = cpu ] || export OMP_NUM_THREADS="${OMP_NUM_THREADS:-4}"
 
 # The seconds that are left, at least 1.
 left() { echo $((limit - SECONDS > 1 ? limit - SECONDS : 1)); }
@@ -74,15 +76,20 @@ publish_parts() {
   tar cz -C "$work" -T "$work/parts.list" > "$PUBLISH/parts.part" && mv "$PUBLISH/parts.part" "$PUBLISH/parts.tar.gz"
 }
 trap publish_parts EXIT
+# Delete the model, and what was made with it.
+forget() { rm -rf "$model" "$work/model" "$work/memories" "$work"/*.done "$work"/*.json; }
 # Unpack what another run published.
 take_over() {
   local name
   for name in model plain snapshot; do
     [ -f "$1/$name.sha256" ] || continue
+    # A model that was taken over before keeps its general parts; those of another model do not fit.
+    ! cmp -s "$1/$name.sha256" "$work/taken.sha256" || break
     (cd "$1" && sha256sum --quiet -c "$name.sha256")
-    rm -rf "$model" "$work/model"
+    forget
     cat "$1/$name".tar.gz.* | tar xz -C "$work"
     [ "$name" != plain ] || pack "$work/model" "$model"
+    cp "$1/$name.sha256" "$work/taken.sha256"
     echo "took over $name of $1"
     break
   done
@@ -139,7 +146,8 @@ extend() {
     return 0
   fi
   need 180 "train the base model further"
-  rm -rf "$work/base/snapshot" "$work/memories" "$work"/*.done "$work"/*.json
+  rm -rf "$work/base/snapshot"
+  forget
   train_model
 }
 

@@ -122,6 +122,18 @@ def reverse_folder(tmp_path_factory: pytest.TempPathFactory, spm_file: Path) -> 
     return folder
 
 
+@pytest.fixture
+def first_model_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An installation without the second shipped model; the folder of its shipped models."""
+    from ibidem.model import SHIPPED, find_folder, registry
+
+    shipped = tmp_path / "shipped"
+    shipped.mkdir()
+    (shipped / SHIPPED).symlink_to(find_folder(SHIPPED))
+    monkeypatch.setattr(registry, "_SHIPPED_FOLDER", shipped)
+    return shipped
+
+
 @pytest.fixture(scope="session")
 def tiny(tiny_folder: Path):
     """The tiny model, loaded on the CPU."""

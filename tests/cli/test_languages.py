@@ -27,6 +27,7 @@ def unstated(tiny_folder: Path, tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.usefixtures("first_model_only")
 def test_the_shipped_model_does_not_translate_from_english(fails: Run) -> None:
     assert f"ibidem-base-de-en {REFUSED}" in fails(2, "translate", *SWAPPED, stdin="The file was deleted.\n")
 

@@ -27,6 +27,7 @@ def reverse(reverse_folder: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(reverse_folder, tmp_path / "reverse"))
 
 
+@pytest.mark.usefixtures("first_model_only")
 def test_add_use_and_remove(ibidem: Run, fails: Run, reverse: Path) -> None:
     assert ibidem("model", "add", reverse).out == f"reverse: en to de, {reverse}\n"
     listed = json.loads(ibidem("model", "list", "--json").out)
@@ -50,6 +51,7 @@ def test_a_model_without_languages_needs_them(ibidem: Run, fails: Run, reverse: 
     assert "Cannot load the model" in fails(1, "model", "add", "/nowhere/model")
 
 
+@pytest.mark.usefixtures("first_model_only")
 def test_a_server_has_the_directions_of_its_memories_and_of_the_known_models(
     ibidem: Run, reverse: Path, tiny_folder: Path, tmp_path: Path
 ) -> None:

@@ -18,17 +18,13 @@ def _own_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def second(tmp_path: Path, reverse_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of shipped models with a second one, which is tiny and has no general parts."""
-    shipped = tmp_path / "shipped"
-    shipped.mkdir()
-    (shipped / SHIPPED).symlink_to(find_folder(SHIPPED))
-    folder = Path(shutil.copytree(reverse_folder, shipped / "ibidem-base-en-de"))
-    monkeypatch.setattr(registry, "_SHIPPED_FOLDER", shipped)
-    return folder
+def second(first_model_only: Path, reverse_folder: Path) -> Path:
+    """A second shipped model, which is tiny and has no general parts."""
+    return Path(shutil.copytree(reverse_folder, first_model_only / "ibidem-base-en-de"))
 
 
-def test_the_package_has_one_model() -> None:
+@pytest.mark.usefixtures("first_model_only")
+def test_without_the_second_model() -> None:
     assert [(one.name, one.source_language, one.target_language) for one in known_models()] == [(SHIPPED, "de", "en")]
     with pytest.raises(UsageError, match=f"{SHIPPED} translates from de to en, not from en to de"):
         load_model(source_language="en", target_language="de", device="cpu")

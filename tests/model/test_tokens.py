@@ -243,6 +243,7 @@ def test_bilingual_model_accepts_other_tags_of_its_languages(
     assert model.tokenizer_fingerprint == model_of(kind).tokenizer_fingerprint
 
 
+@pytest.mark.usefixtures("first_model_only")
 def test_shipped_model_has_one_direction() -> None:
     with pytest.raises(UsageError, match="ibidem-base-de-en translates from de to en, not from en to de"):
         load_model(device="cpu", **swapped())
