@@ -120,7 +120,7 @@ from ibidem.cli import main
 
 folder, model, corpus = sys.argv[1:]
 few = ["--set", "tune.metak.updates=2", "--set", "tune.contextual.updates=2"]
-sys.stdin = io.StringIO("Guten Morgen.\\n")
+sys.stdin = io.TextIOWrapper(io.BytesIO(b"Guten Morgen.\\n"))
 for words in (
     ["learn", "--train", corpus, "-o", folder, "--model", model, *few],
     ["index", "-m", folder],

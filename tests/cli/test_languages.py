@@ -39,7 +39,7 @@ def test_every_command_refuses_them(
     monkeypatch.setattr("ibidem.serve.server.serve", lambda *_: pytest.fail("it serves"))
     (tmp_path / "x.tmx").write_text(TMX, encoding="utf-8")
     more: dict[str, tuple[object, ...]] = {
-        "serve": ("-m", tmp_path / "memory"),
+        "serve": ("-m", tmp_path / "memory", "--port", 0),
         "evaluate": ("--test", tmp_path / "x.tmx"),
         "learn": ("--train", tmp_path / "x.tmx", "-o", tmp_path / "memory"),
         "extract": ("--train", tmp_path / "x.tmx", "-o", tmp_path / "memory"),

@@ -397,7 +397,7 @@ def test_many_texts_share_the_calls() -> None:
 
     requests = [Request((text,)) for text in ("eins zwei", "eins zwei", "a %s b %d", "drei <b>vier</b>", "5")]
     translate_pieces(requests, translate)
-    # Repeated texts once; two with numbered placeholders, then without any, and the word between the tags that was copied.
+    # Repeated texts once; two with numbered placeholders, then without any, and the copied word between the tags.
     assert calls == [3, 2, 3]
 
 
