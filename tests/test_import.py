@@ -127,7 +127,7 @@ for words in (
     ["translate", "-m", folder, "--model", model],
 ):
     sys.argv = ["ibidem", *words]
-    with contextlib.redirect_stdout(io.StringIO()):
+    with contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO())):
         try:
             main()
         except SystemExit as end:
