@@ -73,6 +73,7 @@ def test_accept_loss_drops_later_journals(path: Path) -> None:
     file.write_bytes(file.read_bytes()[:-1])
     lost = accept(path)
     assert [damage.file for damage in lost] == ["journals/000001.log", "journals/000002.log"]
+    assert not list(path.glob("journals/*.log")), "no record is left in them"
     assert pairs_of(Memory.open(path)).keys() == {0, 1, 2}
     assert verify_folder(path)[1] == []
 
@@ -221,6 +222,9 @@ def test_damaged_committed_ends_are_copied_from_a_backup(case: Case, tmp_path: P
     assert pairs_of(Memory.open(case.path)) == expected
     Memory.open(case.path).sealed()
     flip(case.path / ENDS)
+    done = repair_folder(case.path, source=tmp_path / "backup")
+    assert (done.mended, [row.file for row in done.left]) == ([], [ENDS])
+    flip(tmp_path / "backup" / "manifest.json")
     done = repair_folder(case.path, source=tmp_path / "backup")
     assert (done.mended, [row.file for row in done.left]) == ([], [ENDS])
 
