@@ -110,3 +110,10 @@ def test_a_selection_has_the_entries_of_its_pairs() -> None:
         np.testing.assert_array_equal(chosen.source_vectors[place], data.source_vectors[pair])
     assert chosen.entries == chosen.lengths.sum()
     assert (data.select([]).pairs, data.select([]).entries) == (0, 0)
+
+
+def test_numbers_of_lines_start_at_0() -> None:
+    locations = [0] * sample(1).pairs
+    assert replace(sample(1), locations=locations).locations == locations
+    with pytest.raises(MemoryFolderError, match="line number -1"):
+        replace(sample(1), locations=[-1, *locations[1:]])

@@ -229,6 +229,17 @@ def test_damaged_committed_ends_are_copied_from_a_backup(case: Case, tmp_path: P
     assert (done.mended, [row.file for row in done.left]) == ([], [ENDS])
 
 
+def test_a_journal_is_copied_from_a_backup_up_to_its_committed_end(case: Case, tmp_path: Path) -> None:
+    expected = pairs_of(Memory.open(case.path))
+    back_up(case.path, tmp_path / "backup")
+    record(tmp_path / "backup", one(10))
+    shutil.rmtree(case.path / "journals")
+    done = repair_folder(case.path, source=tmp_path / "backup")
+    assert ([row.file for row in done.mended], done.lost, done.left) == ([JOURNAL], [], [])
+    assert pairs_of(Memory.open(case.path)) == expected
+    assert verify_folder(case.path)[1] == []
+
+
 def test_command_reports_what_is_left(case: Case) -> None:
     (case.path / JOURNAL).unlink()
     result = CliRunner().invoke(app, ["repair", "-m", str(case.path)])

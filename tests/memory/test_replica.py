@@ -153,6 +153,7 @@ def test_only_new_bytes_are_fetched(replica: Replica, source: FolderSource) -> N
     ]
     assert replica.transfer.bytes - before == memory.tail.bytes - size
     newer = opened.refresh()
+    assert (replica.transfer.refused, replica.transfer.updates) == (0, 2)
     assert newer.manifest is opened.manifest, "the manifest is not read again"
     assert newer.tail.added[0] is opened.tail.added[0], "known records are not read again"
 
