@@ -187,7 +187,7 @@ def check_candidates(found: Candidates, mixture: torch.Tensor, count: int) -> No
         assert len(set(named)) == len(named)
 
 
-@pytest.mark.parametrize("k", [0, 8])
+@pytest.mark.parametrize("k", [0, 1, 8])
 def test_the_score_of_a_given_token(k: int) -> None:
     logits, weights, values = draw_logits(3, 9, 20, k)
     tokens = torch.arange(9)

@@ -527,3 +527,12 @@ def test_nothing_is_appended_beside_a_snapshot(path: Path) -> None:
             edit.append_segment(sample(1))
         with pytest.raises(UsageError, match="restored without this segment"):
             edit.adopt_segment(path)
+
+
+def test_an_index_is_left_out(path: Path) -> None:
+    memory = append(path, 1)
+    assert memory.artefact("index") is not None
+    with memory.edit() as edit:
+        edit.remove_index()
+        memory = edit.commit()
+    assert memory.artefact("index") is None

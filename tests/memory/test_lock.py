@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -15,6 +16,7 @@ import pytest
 
 from ibidem.errors import LockedMemoryError, MemoryFolderError
 from ibidem.memory import Memory
+from ibidem.memory.lock import is_being_written
 
 from . import samples
 from .samples import append, check_prefix, one
@@ -69,6 +71,22 @@ def test_lock_with_unreadable_holder(path: Path) -> None:
         (path / "lock.holder").write_bytes(b"\xff[")
         with pytest.raises(LockedMemoryError, match="another process"), memory.edit():
             pytest.fail("two writers")
+
+
+def test_the_holder_says_whether_a_writer_may_run(path: Path) -> None:
+    assert not is_being_written(path)
+    with Memory.open(path).edit():
+        assert is_being_written(path)
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        ended.wait()
+    here, own = socket.gethostname(), os.getpid()
+    holders = [({"pid": ended.pid, "host": here}, False), ({"pid": own, "host": here}, True)]
+    holders += [({"pid": ended.pid, "host": "elsewhere"}, True), ({"pid": "x", "host": here}, True), ({}, True)]
+    for holder, running in holders:
+        (path / "lock.holder").write_text(json.dumps(holder))
+        assert is_being_written(path) is running, holder
+    (path / "lock.holder").write_bytes(b"\xff[")
+    assert is_being_written(path)
 
 
 def test_lock_creates_no_folder(tmp_path: Path, path: Path) -> None:

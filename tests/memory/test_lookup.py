@@ -76,6 +76,7 @@ def test_gather_rows_across_blocks(tmp_path: Path) -> None:
 
 def test_out_of_range_is_a_usage_error(path: Path) -> None:
     memory = append(path, 1)
+    assert [len(block) for block in memory.keys.blocks(1)] == [1] * memory.entries
     for use in (
         lambda: memory.sentence(3),
         lambda: memory.sentence(-1),

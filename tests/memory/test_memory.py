@@ -19,6 +19,8 @@ from .samples import (
     append,
     check_prefix,
     files_of,
+    one,
+    record,
     sample,
 )
 
@@ -132,6 +134,9 @@ def test_bytes_by_array_are_the_bytes_on_disk(path: Path) -> None:
         assert counted[name] == sum(file.stat().st_size for file in path.glob(f"segments/*/{name}.bin"))
     assert counted["index"] == len(b"index 2")
     assert sum(counted.values()) < sum(len(content) for content in files_of(path).values())
+    assert "journal" not in counted
+    size = sum(file.stat().st_size for file in record(path, one(7)).path.glob("journals/*.log"))
+    assert Memory.open(path).bytes_by_array() == {**counted, "journal": size}
 
 
 def test_create_refuses_a_folder_with_files(path: Path, tmp_path: Path) -> None:

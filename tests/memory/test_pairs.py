@@ -95,3 +95,25 @@ def test_lone_surrogates_are_refused(name: str) -> None:
 def test_invalid_line_numbers_are_refused(location: int) -> None:
     with pytest.raises(MemoryFolderError, match=r"pair 1 .*line number"):
         replace(sample(1), locations=[1, location, 3])
+
+
+def test_a_selection_has_the_entries_of_its_pairs() -> None:
+    data = sample(3, pairs=6)
+    data = replace(data, source_vectors=np.arange(6 * 64, dtype=np.int8).reshape(6, 64))
+    chosen = data.select([5, 1, 0, 2])
+    for place, pair in enumerate([5, 1, 0, 2]):
+        here, there = slice(*chosen.offsets()[place : place + 2]), slice(*data.offsets()[pair : pair + 2])
+        for name in ("keys", "values", "log_probs"):
+            np.testing.assert_array_equal(getattr(chosen, name)[here], getattr(data, name)[there])
+        for name in ("sources", "targets", "origins", "locations"):
+            assert getattr(chosen, name)[place] == getattr(data, name)[pair]
+        np.testing.assert_array_equal(chosen.source_vectors[place], data.source_vectors[pair])
+    assert chosen.entries == chosen.lengths.sum()
+    assert (data.select([]).pairs, data.select([]).entries) == (0, 0)
+
+
+def test_numbers_of_lines_start_at_0() -> None:
+    locations = [0] * sample(1).pairs
+    assert replace(sample(1), locations=locations).locations == locations
+    with pytest.raises(MemoryFolderError, match="line number -1"):
+        replace(sample(1), locations=[-1, *locations[1:]])

@@ -73,6 +73,7 @@ def test_accept_loss_drops_later_journals(path: Path) -> None:
     file.write_bytes(file.read_bytes()[:-1])
     lost = accept(path)
     assert [damage.file for damage in lost] == ["journals/000001.log", "journals/000002.log"]
+    assert not list(path.glob("journals/*.log")), "no record is left in them"
     assert pairs_of(Memory.open(path)).keys() == {0, 1, 2}
     assert verify_folder(path)[1] == []
 
@@ -223,6 +224,20 @@ def test_damaged_committed_ends_are_copied_from_a_backup(case: Case, tmp_path: P
     flip(case.path / ENDS)
     done = repair_folder(case.path, source=tmp_path / "backup")
     assert (done.mended, [row.file for row in done.left]) == ([], [ENDS])
+    flip(tmp_path / "backup" / "manifest.json")
+    done = repair_folder(case.path, source=tmp_path / "backup")
+    assert (done.mended, [row.file for row in done.left]) == ([], [ENDS])
+
+
+def test_a_journal_is_copied_from_a_backup_up_to_its_committed_end(case: Case, tmp_path: Path) -> None:
+    expected = pairs_of(Memory.open(case.path))
+    back_up(case.path, tmp_path / "backup")
+    record(tmp_path / "backup", one(10))
+    shutil.rmtree(case.path / "journals")
+    done = repair_folder(case.path, source=tmp_path / "backup")
+    assert ([row.file for row in done.mended], done.lost, done.left) == ([JOURNAL], [], [])
+    assert pairs_of(Memory.open(case.path)) == expected
+    assert verify_folder(case.path)[1] == []
 
 
 def test_command_reports_what_is_left(case: Case) -> None:

@@ -28,7 +28,7 @@ from ibidem.memory import (
     read_view,
     verify_folder,
 )
-from ibidem.memory.view import decode_view, files_of
+from ibidem.memory.view import CARD, decode_view, files_of
 
 from .samples import IDENTITY, MOMENT, append, one, pairs_of, record, rows
 
@@ -67,6 +67,7 @@ class FolderSource:
 def source(path: Path) -> FolderSource:
     append(path, 1, 2)
     record(path, one(7), removed=(0,))
+    (path / CARD).write_text("A card.\n")
     return FolderSource(path)
 
 
@@ -118,6 +119,8 @@ def check_equal(replica: Replica, source: FolderSource) -> None:
     copy, original = Memory.open(replica.folder), Memory.open(source.folder)
     assert pairs_of(copy) == pairs_of(original)
     assert copy.manifest == original.manifest
+    cards = [[card.read_bytes() for card in folder.glob(CARD)] for folder in (replica.folder, source.folder)]
+    assert cards[0] == cards[1]
     assert verify_folder(replica.folder)[1] == []
 
 
@@ -150,6 +153,7 @@ def test_only_new_bytes_are_fetched(replica: Replica, source: FolderSource) -> N
     ]
     assert replica.transfer.bytes - before == memory.tail.bytes - size
     newer = opened.refresh()
+    assert (replica.transfer.refused, replica.transfer.updates) == (0, 2)
     assert newer.manifest is opened.manifest, "the manifest is not read again"
     assert newer.tail.added[0] is opened.tail.added[0], "known records are not read again"
 

@@ -58,6 +58,8 @@ def test_pages_and_counts(memory: Memory) -> None:
     parts = [search_pairs(memory, "datei", limit=1, offset=place) for place in range(5)]
     assert [pair for part in parts for pair in part.pairs] == whole.pairs
     assert {part.total for part in parts} == {4}
+    none = search_pairs(memory, "datei", limit=0)
+    assert (none.pairs, none.total) == ([], 4)
 
 
 @pytest.mark.usefixtures("memory")
