@@ -120,14 +120,15 @@ from ibidem.cli import main
 
 folder, model, corpus = sys.argv[1:]
 few = ["--set", "tune.metak.updates=2", "--set", "tune.contextual.updates=2"]
-sys.stdin = io.TextIOWrapper(io.BytesIO(b"Guten Morgen.\\n"))
+text = Path(folder + ".txt")
+text.write_text("Guten Morgen.")
 for words in (
     ["learn", "--train", corpus, "-o", folder, "--model", model, *few],
     ["index", "-m", folder],
-    ["translate", "-m", folder, "--model", model],
+    ["translate", "-m", folder, "--model", model, "-i", str(text), "-o", folder + ".out"],
 ):
     sys.argv = ["ibidem", *words]
-    with contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO())):
+    with contextlib.redirect_stdout(io.StringIO()):
         try:
             main()
         except SystemExit as end:
