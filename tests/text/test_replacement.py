@@ -52,7 +52,7 @@ def read(format: str, data: bytes) -> Document:
 
 
 def test_every_format_that_replaces_has_a_sample() -> None:
-    translating = {"tsv", "jsonl", "tmx", "xliff", "xcstrings", "po", "mo", "plain"}
+    translating = {"tsv", "jsonl", "tmx", "xliff", "xcstrings", "qt", "po", "mo", "plain"}
     assert set(SAMPLES) == set(FORMATS) - translating
 
 

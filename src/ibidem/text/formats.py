@@ -26,6 +26,7 @@ from ibidem.text.resources import (
     read_properties_document,
     read_resx_document,
     read_strings_document,
+    read_ts_document,
     read_xcstrings_document,
     read_yaml_document,
 )
@@ -65,7 +66,7 @@ class Format:
 
 
 def _replaced(read: Callable[[bytes, str], Document], *endings: str) -> Format:
-    """Return a format of documents whose texts are replaced, in one language."""
+    """Return a format of documents whose reader needs their bytes and their name only."""
     return Format(endings, read_document=lambda data, name, *_: read(data, name))
 
 
@@ -129,6 +130,7 @@ FORMATS = {
         (".xcstrings",),
         read_document=lambda data, name, languages, _: read_xcstrings_document(data, name, languages),
     ),
+    "qt": _replaced(read_ts_document, ".ts"),
     "properties": _replaced(read_properties_document, ".properties"),
     "resx": _replaced(read_resx_document, ".resx", ".resw"),
     "text": _replaced(read_text_document),
