@@ -118,6 +118,18 @@ def test_inspect_is_readable(ibidem: Run, memory: Path) -> None:
     assert not any(sign in value for value in shown.values() for sign in '{}"')
 
 
+def test_inspect_divides_bytes_by_all_entries(ibidem: Run, tmp_path: Path, tiny_folder: Path) -> None:
+    memory = tmp_path / "memory"
+    ibidem("add", "-m", memory, "--model", tiny_folder, "Guten Morgen", "Good morning")
+    lines = [[cell.strip() for cell in line.strip("│").split("│")] for line in ibidem("inspect", "-m", memory).lines]
+    [entries] = [int(cells[1].split()[0].replace(",", "")) for cells in lines if cells[0] == "entries"]
+    assert entries > 1 > Memory.open(memory).entries  # all are in the journal
+    storage = [cells for cells in lines if len(cells) == 3 and cells[1].replace(",", "").isdigit()]
+    assert "journal" in [name for name, _, _ in storage]
+    for _, size, share in storage:
+        assert float(share) == pytest.approx(int(size.replace(",", "")) / entries, abs=0.051)
+
+
 def test_names_in_brackets_are_no_markup(ibidem: Run, tmp_path: Path, memory: Path) -> None:
     odd = memory.rename(tmp_path / "a[bold]b")
     assert ibidem("inspect", "-m", odd).lines[0].rstrip() == str(odd)

@@ -42,7 +42,7 @@ def inspect(memory: options.MemoryPath, json: options.Json = False) -> None:
         print(json_module.dumps(describe(opened), indent=2, ensure_ascii=False))
         return
     print_summary(opened, json=False)
-    entries = max(opened.entries, 1)
+    entries = max(_count_entries(opened), 1)
     rows = [(name, f"{size:,}", f"{size / entries:.1f}") for name, size in opened.bytes_by_array().items()]
     print_table("Storage", rows, ("array", "bytes", "bytes per entry"), figures=True)
     for name, stage in opened.manifest.stages.items():
@@ -234,7 +234,7 @@ def print_summary(memory: Memory, *, json: bool) -> None:
         print(json_module.dumps(describe(memory), indent=2, ensure_ascii=False))
         return
     total = sum(memory.bytes_by_array().values())
-    entries = memory.entries + int(memory.tail.active_entries.sum()) - len(memory.excluded_entries())
+    entries = _count_entries(memory)
     rows = [
         ("model", memory.identity.name),
         ("pairs", f"{memory.active_pairs:,}{_in_journal(memory)}"),
@@ -249,6 +249,11 @@ def print_summary(memory: Memory, *, json: bool) -> None:
         for name, record in memory.manifest.artefacts.items()
     ]
     print_table(str(memory.path), rows, ("memory", ""))
+
+
+def _count_entries(memory: Memory) -> int:
+    """Return the number of entries that are searched, with those of the journal."""
+    return memory.entries + int(memory.tail.active_entries.sum()) - len(memory.excluded_entries())
 
 
 def _origin(memory: Memory, artefact: str) -> str:
