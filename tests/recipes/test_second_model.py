@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import io
 import subprocess
+import sys
 import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -70,3 +72,15 @@ def test_unknown_stages_are_refused(tmp_path: Path) -> None:
     done = run(tmp_path, "trian")
     assert done.returncode == 2
     assert "unknown stage trian" in done.stderr
+
+
+def test_only_missing_modules_are_unpacked(tmp_path: Path) -> None:
+    for module in ("json", "no_such_module_here"):
+        with zipfile.ZipFile(tmp_path / f"{module}-1-py3-none-any.whl", "w") as wheel:
+            wheel.writestr(f"{module}/__init__.py", "")
+            wheel.writestr(f"{module}-1.dist-info/METADATA", "")
+    command = [sys.executable, str(SCRIPT.with_name("missing_wheels.py")), str(tmp_path), str(tmp_path / "site")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "unpacked: no_such_module_here\n"
+    assert (tmp_path / "site" / "no_such_module_here" / "__init__.py").is_file()
+    assert not (tmp_path / "site" / "json").exists()
