@@ -63,7 +63,10 @@ OPTIONS = [
 ]
 # The tests of a package: its folder, and those of others that are tried last.
 WIDER = {
-    "memory": ["tests/memory", "tests/trust/test_damage.py", "tests/trust/test_model.py", "tests/trust/test_faults.py"],
+    "memory": [
+        "tests/memory",
+        *(f"tests/trust/test_{name}.py" for name in ("damage", "model", "faults", "power_cuts")),
+    ],
     "combine": ["tests/combine", "tests/decode/test_explain.py", "tests/decode/test_scorer.py"],
 }
 # The environment variable that names the mutant to the processes that tests start.
@@ -674,7 +677,7 @@ def main() -> int:
     parser.add_argument("--report", type=Path, default=BUILD / "mutation.json")
     parser.add_argument("--continue", action="store_true", help="keep the results of the report")
     parser.add_argument("--narrow", action="store_true", help="leave out tests outside the folders of the packages")
-    parser.add_argument("--again", action="store_true", help="try only the survivors of the report, with all tests")
+    parser.add_argument("--again", action="store_true", help="try only the survivors of the report")
     chosen = parser.parse_args()
     ends = time.monotonic() + chosen.seconds
     os.chdir(ROOT)
@@ -699,14 +702,13 @@ def main() -> int:
     mutants = mutants[: chosen.sample or total]
     results: list[dict[str, Any]] = []
     if chosen.again or getattr(chosen, "continue"):
-        results = json.loads(chosen.report.read_text("utf-8"))["results"]
-        if chosen.again:
-            results = [row for row in results if row["state"] != "survived"]
-        done = {place_of(row) for row in results}
-        known = {place_of(row) for row in json.loads(chosen.report.read_text("utf-8"))["results"]}
-        mutants = [each for each in mutants if place_of(each._asdict()) not in done]
-        if chosen.again:
-            mutants = [each for each in mutants if place_of(each._asdict()) in known]
+        before = json.loads(chosen.report.read_text("utf-8"))
+        total = before["mutants"]
+        states = {place_of(row): row["state"] for row in before["results"]}
+        wanted = "survived" if chosen.again else None
+        mutants = [mutant for mutant in mutants if states.get(place_of(mutant._asdict())) == wanted]
+        tried = {place_of(mutant._asdict()) for mutant in mutants}
+        results = [row for row in before["results"] if place_of(row) not in tried]
 
     def report(row: dict[str, Any]) -> None:
         results.append(row)
@@ -724,7 +726,7 @@ def main() -> int:
     try:
         status = pytest.main(
             [*OPTIONS, f"--basetemp={folder}/tests", *tests],
-            plugins=[Loop(mutants, 1e9 if chosen.again else chosen.test_seconds, ends, fresh, report)],
+            plugins=[Loop(mutants, chosen.test_seconds, ends, fresh, report)],
         )
     finally:
         fresh.close()
