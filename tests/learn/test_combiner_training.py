@@ -266,6 +266,21 @@ def test_one_sentence_is_enough() -> None:
     assert train_adaptive(helpful(sentences=1), 1.0, replace(QUICK, updates=20)).loss < 10
 
 
+@pytest.mark.parametrize(("sentences", "most"), [(2, 200), (60, 360)])
+def test_few_examples_take_few_updates(sentences: int, most: int) -> None:
+    counts: list[int] = []
+
+    def note(_text: str, share: float | None, done: int, _unit: str) -> None:
+        counts.append(done)
+        assert share == done / most
+
+    examples = with_context(helpful(sentences=sentences))
+    train_adaptive(examples, 1.0, replace(QUICK, updates=5000, patience=1000), progress=note)
+    train_contextual(examples, replace(QUICK_CONTEXTUAL, updates=5000), progress=note)
+    assert counts.count(most) == 2
+    assert max(counts) == most
+
+
 def test_unknown_validation() -> None:
     with pytest.raises(UsageError, match="use split, or same"):
         MetaKSettings(validation="some")

@@ -38,6 +38,8 @@ WEIGHTS = tuple(step / 20 for step in range(1, 20))
 """The interpolation weights of the grid."""
 
 _MAX_DOUBLINGS = 5
+# With fewer tokens than updates, more updates only repeat the same few examples.
+_LEAST_UPDATES = 200
 _SMALLEST_PROBABILITY = 1e-30
 
 
@@ -118,7 +120,7 @@ class MetaKSettings:
         final_learning_rate: The lowest learning rate; it is halved on a plateau.
         label_smoothing: The share of the uniform distribution in the target.
         clip: The largest norm of a gradient.
-        updates: The most updates.
+        updates: The most updates; at most as many as the dev set has tokens, but at least 200.
         validate_every: Updates between two validations.
         patience: Validations without improvement after which training stops.
         validation: "split" validates on held-out sentences, "same" on the training sentences (the paper).
@@ -268,8 +270,9 @@ def train_adaptive(
     held_out = _Prepared.of(network, validation, temperature)
     sentences = _rows_by_sentence(training)
     best, best_loss, best_update, stale = copy.deepcopy(network), float("inf"), 0, 0
+    updates = _limit_updates(settings.updates, examples)
     with _one_thread():
-        for update in range(1, settings.updates + 1):
+        for update in range(1, updates + 1):
             chosen = torch.randint(len(sentences), (settings.batch_sentences,), generator=generator)
             rows = torch.cat([sentences[i] for i in chosen.tolist()])
             loss = _loss(network, ready.select(rows), settings.label_smoothing).mean()
@@ -277,12 +280,12 @@ def train_adaptive(
             loss.backward()  # type: ignore[no-untyped-call]
             torch.nn.utils.clip_grad_norm_(network.parameters(), settings.clip)
             optimizer.step()
-            if update % settings.validate_every and update != settings.updates:
+            if update % settings.validate_every and update != updates:
                 continue
             with torch.no_grad():
                 current = float(_loss(network, held_out, 0.0).mean())
             scheduler.step(current)
-            progress("Training Meta-k", update / settings.updates, update, "updates")
+            progress("Training Meta-k", update / updates, update, "updates")
             stale += 1
             if current < best_loss:
                 best, best_loss, best_update, stale = copy.deepcopy(network), current, update, 0
@@ -329,7 +332,8 @@ class ContextualSettings:
         learning_rate: The initial learning rate of Adam; it falls linearly to 0.
         start_learning_rate: The same, if training starts from a trained network.
         clip: The largest norm of a gradient.
-        updates: The number of updates; 0 returns the network that training starts from.
+        updates: The number of updates; 0 returns the network that training starts from. At most as many as the dev set
+            has tokens, but at least 200.
         validate_every: Updates between two validations; the weights of the lowest validation loss are kept.
         held_out: The share of sentences for validation.
         general_share: With a dev set, the share of the model's general combiner in the average of its weights and the
@@ -438,31 +442,38 @@ def train_contextual(
         network = copy.deepcopy(start).requires_grad_(True)
     rate = settings.learning_rate if start is None else settings.start_learning_rate
     optimizer = torch.optim.Adam(network.parameters(), lr=rate, fused=True)
-    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, max(1, settings.updates))
+    updates = _limit_updates(settings.updates, examples)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, max(1, updates))
     inputs, held_out = _ContextualInputs.of(network, training), _ContextualInputs.of(network, validation)
     start_loss = None
     best, best_loss, best_update = copy.deepcopy(network), math.inf, 0
     if start is not None:
         with torch.no_grad():
             start_loss = best_loss = float(_contextual_loss(network, held_out))
+    batch = min(settings.batch, len(training))
     with _one_thread():
-        for update in range(1, settings.updates + 1):
-            rows = torch.randint(len(inputs.base_gold), (settings.batch,), generator=generator)
+        for update in range(1, updates + 1):
+            rows = torch.randint(len(training), (batch,), generator=generator)
             loss = _contextual_loss(network, inputs.select(rows))
             optimizer.zero_grad(set_to_none=True)
             loss.backward()  # type: ignore[no-untyped-call]
             torch.nn.utils.clip_grad_norm_(network.parameters(), settings.clip)
             optimizer.step()
             schedule.step()
-            if update % settings.validate_every and update != settings.updates:
+            if update % settings.validate_every and update != updates:
                 continue
             with torch.no_grad():
                 current = float(_contextual_loss(network, held_out))
-            progress("Training the combiner", update / settings.updates, update, "updates")
+            progress("Training the combiner", update / updates, update, "updates")
             if current < best_loss:
                 best, best_loss, best_update = copy.deepcopy(network), current, update
     best.eval().requires_grad_(False)
     return TrainedContextual(ContextualCombiner(best), best_loss, start_loss, best_update)
+
+
+def _limit_updates(updates: int, examples: Examples) -> int:
+    """Return the number of updates for a dev set, which is smaller for one of few tokens."""
+    return min(updates, max(_LEAST_UPDATES, len(examples)))
 
 
 def average_networks(one: ContextualNetwork, other: ContextualNetwork, share: float) -> ContextualNetwork:
