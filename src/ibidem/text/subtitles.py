@@ -58,7 +58,10 @@ def read_subtitle_document(data: bytes, name: str) -> Document:
 
 
 def _find_cues(text: str) -> Iterator[list[tuple[int, str]]]:
-    """Yield the lines of the text of each subtitle, each with its place."""
+    """Yield the lines of the text of each subtitle, each with its place.
+
+    Where no blank line ends a subtitle, the next one begins with its number or its time.
+    """
     place = 0
     timed = skipped = False
     lines: list[tuple[int, str]] = []
@@ -70,7 +73,12 @@ def _find_cues(text: str) -> Iterator[list[tuple[int, str]]]:
             timed = skipped = False
             lines = []
         elif _TIMING.match(line):
+            if lines and lines[-1][1].strip().isdecimal():
+                lines.pop()
+            if lines and not skipped:
+                yield lines
             timed = True
+            lines = []
         elif timed:
             lines.append((place, line))
         elif line.startswith(_SKIPPED):
