@@ -68,3 +68,11 @@ def test_a_subtitle_that_no_blank_line_ends() -> None:
     assert translated(text) == text.replace("eins", "EINS").replace("zwei", "ZWEI").replace("monate", "MONATE").replace(
         "vier", "VIER"
     )
+
+
+def test_a_subtitle_of_many_lines_takes_linear_time() -> None:
+    """Quadratic time would be minutes."""
+    lines = "a b\n" * 60_000
+    document = read_subtitle_document(f"1\n{TIME}\n{lines}".encode(), "a.srt")
+    [segment] = document.segments
+    assert document.encode(segment, (" ".join(["x y"] * 60_000),)) == ("x y\n" * 60_000).strip().encode()

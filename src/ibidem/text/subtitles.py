@@ -126,13 +126,15 @@ def _escape(text: str, is_vtt: bool) -> str:
 def _break(text: str, count: int) -> list[str]:
     """Break a text into lines of similar length, without breaking a code."""
     words = re.findall(r"(?:<[^<>]*>|\{[^{}]*\}|\S)+", text)
+    rest = sum(map(len, words)) + len(words)
     lines: list[str] = []
+    end = 0
     for left in range(count, 0, -1):
-        width = (sum(map(len, words)) + len(words)) / left
-        line: list[str] = []
-        size = 0.0
-        while words and (left == 1 or not line or size + len(words[0]) / 2 <= width):
-            size += len(words[0]) + 1
-            line.append(words.pop(0))
-        lines.append(" ".join(line))
+        width = rest / left
+        start, size = end, 0
+        while end < len(words) and (left == 1 or end == start or size + len(words[end]) / 2 <= width):
+            size += len(words[end]) + 1
+            end += 1
+        rest -= size
+        lines.append(" ".join(words[start:end]))
     return lines
