@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from ibidem.cli.memories import describe_artefact
 from ibidem.combine import FixedCombiner, load_combiner
 from ibidem.decode import SearchSettings, Translator
 from ibidem.memory import Memory
@@ -128,6 +129,28 @@ def test_inspect_divides_bytes_by_all_entries(ibidem: Run, tmp_path: Path, tiny_
     assert "journal" in [name for name, _, _ in storage]
     for _, size, share in storage:
         assert float(share) == pytest.approx(int(size.replace(",", "")) / entries, abs=0.051)
+
+
+def test_verify_and_pull_count_the_entries_of_the_journal(ibidem: Run, tmp_path: Path, tiny_folder: Path) -> None:
+    memory, bucket = tmp_path / "memory", f"file://{tmp_path}/bucket"
+    ibidem("add", "-m", memory, "--model", tiny_folder, "Guten Morgen", "Good morning")
+    opened = Memory.open(memory)
+    entries = opened.tail.active_entries.sum()
+    assert entries > opened.entries == 0
+    assert f"sound, {entries:,} entries in" in ibidem("verify", "-m", memory).out
+    assert ibidem("push", "-m", memory, bucket).code == 0
+    assert f" {entries:,} entries, " in ibidem("pull", "-m", tmp_path / "replica", bucket).out
+
+
+def test_inspect_explains_what_it_lists() -> None:
+    native = {"kind": "native", "lists": 4, "nprobe": 2, "size": 9, "dimension": 8, "recall": 0.9812, "removals": 0}
+    assert describe_artefact(native) == "native, lists 4, nprobe 2, finds 98.1% of the 16 nearest keys"
+    assert describe_artefact(native | {"recall": None}) == "native, lists 4, nprobe 2"
+    assert describe_artefact({"count": 1200}) == "1,200"
+    assert describe_artefact({"input_dimension": 1024, "dimension": 64}) == "1,024 dimensions reduced to 64"
+    confidence = {"sentences": 500, "unedited": 120, "from_memory": False}
+    assert describe_artefact(confidence) == "sentences 500, needing no edit 120, trained on the dev set"
+    assert describe_artefact({"from_memory": True}) == "trained on sentences of the memory"
 
 
 def test_names_in_brackets_are_no_markup(ibidem: Run, tmp_path: Path, memory: Path) -> None:

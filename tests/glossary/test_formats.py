@@ -119,3 +119,14 @@ def test_files_are_opened_by_their_endings(tmp_path: Path) -> None:
         load_glossary(tmp_path / "app.xlsx")
     with pytest.raises(GlossaryError, match="cannot be read"):
         load_glossary(tmp_path / "missing.csv")
+
+
+def test_the_terms_of_a_concept_share_their_translations() -> None:
+    """One tuple for each would take memory quadratic in the terms of a concept."""
+    groups = "".join(f"<tig><term>{sign}</term></tig>" for sign in "abc")
+    sides = "".join(f'<langSet xml:lang="{tag}">{groups}</langSet>' for tag in ("de", "en"))
+    terms = parse_terms(f"<tbx><termEntry>{sides}</termEntry></tbx>".encode(), "a.tbx", "de", "en", format="tbx")
+    first, *others = [entry.targets for entry in terms.entries]
+    assert first == ("a", "b", "c")
+    assert len(others) == 2
+    assert all(targets is first for targets in others)

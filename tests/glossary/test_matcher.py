@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from itertools import islice, product
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ibidem.glossary import Entry, Glossary, TermMatcher, load_glossary
+from ibidem.glossary import Entry, Glossary, TermMatcher, inflection, load_glossary
 from ibidem.glossary.inflection import MAX_FORMS, forms_of_term
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 FOLDER = Path(__file__).parent
 
@@ -123,3 +128,19 @@ def test_any_text_is_searched(text: str) -> None:
     assert places == sorted(places)
     assert all(0 <= start < end for start, end in places)
     matcher.check([match.entry for match in matcher.find(text)], text)
+
+
+def test_no_more_forms_are_made_than_are_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = 0
+
+    def count(*choices: list[str]) -> Iterator[tuple[str, ...]]:
+        nonlocal made
+        for parts in product(*choices):
+            made += 1
+            yield parts
+
+    monkeypatch.setattr(inflection, "product", count)
+    words = [list(dict.fromkeys(inflection._german_word(word))) for word in ("anmelden", "abmelden", "umstellen")]
+    forms = forms_of_term("anmelden abmelden umstellen", "de")
+    assert forms == tuple(islice((" ".join(parts) for parts in product(*words)), MAX_FORMS))
+    assert MAX_FORMS <= made < 2 * MAX_FORMS

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSeq2SeqLM, GPT2Config, GPT2LMHeadModel
 
 from ibidem.errors import IbidemError, ModelError, UsageError
-from ibidem.model import BaseModel, load_model
+from ibidem.model import BaseModel, find_folder, load_model
 from ibidem.model.loading import PACKED_FILE, load_pretrained, pack, pack_folder, unpack
 
 from .zoo import KINDS
@@ -79,6 +79,13 @@ def test_folder_without_config(tmp_path: Path) -> None:
 def test_file_instead_of_a_folder(tmp_path: Path) -> None:
     (tmp_path / "model.bin").write_bytes(b"x")
     assert "config.json" in refuse(ModelError, tmp_path / "model.bin")
+
+
+def test_a_name_that_the_file_system_refuses() -> None:
+    with pytest.raises(ModelError, match=r"Cannot (open|load) the model 'a{80}"):
+        load_model(300 * "a")
+    with pytest.raises(ModelError, match=r"Cannot (open|load) the model 'a{80}"):
+        find_folder(300 * "a")
 
 
 def test_decoder_only_model(tmp_path: Path) -> None:

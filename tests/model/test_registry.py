@@ -95,3 +95,9 @@ def test_the_folder_of_user_settings(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.delenv("IBIDEM_MODELS")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     assert registry.registry_file() == tmp_path / "ibidem" / "models.json"
+
+
+def test_a_list_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "settings" / "models.json").mkdir(parents=True)
+    with pytest.raises(UsageError, match=r"models\.json cannot be read .*IBIDEM_MODELS"):
+        load_model("mine", device="cpu")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import stat
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -49,6 +52,22 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
         write_file(target, fail)
     assert target.read_text() == "first"
     assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_file_system_that_cannot_sync_a_folder_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sync = os.fsync
+    synced: list[bool] = []
+
+    def refuse_folders(descriptor: int) -> None:
+        synced.append(stat.S_ISDIR(os.fstat(descriptor).st_mode))
+        if synced[-1]:
+            raise OSError(errno.EINVAL, "Invalid argument")
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", refuse_folders)
+    write_file(tmp_path / "index", lambda path: path.write_text("first") and None)
+    assert synced == [False, True]
+    assert (tmp_path / "index").read_text() == "first"
 
 
 def test_an_index_of_another_shape_is_rejected() -> None:

@@ -44,3 +44,9 @@ def test_the_declared_encoding_is_used() -> None:
 )
 def test_malformed_pages(page: str) -> None:
     filled(read_html_document(page.encode(), "a.html"), backwards)
+
+
+@pytest.mark.parametrize("inner", ["<svg/>", '<svg width="1"/>', "<svg />", "<svg>x</svg>", "<svg/><svg></svg>"])
+def test_an_element_inside_an_untranslated_one_of_its_name(inner: str) -> None:
+    page = f"<svg>{inner}<p>bleibt</p></svg><p>wort</p>"
+    assert translated(page) == page.replace("wort", "WORT")

@@ -9,7 +9,7 @@ from markdown_it import MarkdownIt
 
 from ibidem.errors import TextError
 from ibidem.text import markdown as markdown_module
-from ibidem.text.inline import Code
+from ibidem.text.inline import Code, plain_text
 from ibidem.text.markdown import read_markdown_document
 
 from .samples import filled
@@ -48,6 +48,16 @@ def shown(text: str) -> list[str]:
 )
 def test_blocks(text: str, expected: str | None) -> None:
     assert translated(text) == (text if expected is None else expected)
+
+
+def test_a_bar_in_a_cell_is_text() -> None:
+    table = "| eins | zwei |\n|---|---|\n| drei \\| vier | `a\\|b` fünf |\n"
+    assert translated(table) == table.upper().replace("A\\|B", "a\\|b")
+    document = read_markdown_document(table.encode(), "a.md")
+    assert [plain_text(segment.source) for segment in document.segments] == ["eins", "zwei", "drei | vier", " fünf"]
+    written, _ = filled(document, lambda texts: [f"| {text} | x" for text in texts])
+    cells = [token.content for token in MarkdownIt().enable("table").parse(written.decode()) if token.type == "inline"]
+    assert cells == ["| eins | x", "| zwei | x", "| drei | vier | x", "| `a|b` fünf | x"]
 
 
 def test_inline_marks() -> None:

@@ -58,3 +58,21 @@ def test_wrong_files() -> None:
     document = read_subtitle_document(f"1\n{TIME}\nhallo\n".encode(), "a.srt")
     _, report = filled(document, lambda texts: [f"{text} --> x" for text in texts])
     assert [failure.reason for failure in report.failed] != []
+
+
+def test_a_subtitle_that_no_blank_line_ends() -> None:
+    """Its successor has a number and a time of its own, which must stay."""
+    text = f"1\n{TIME}\neins\n2\n{TIME}\nzwei\n{TIME}\n12 monate\n\n3\n{TIME}\n4\n{TIME}\nvier"
+    document = read_subtitle_document(text.encode(), "a.srt")
+    assert [segment.source for segment in document.segments] == [("eins",), ("zwei",), ("12 monate",), ("vier",)]
+    assert translated(text) == text.replace("eins", "EINS").replace("zwei", "ZWEI").replace("monate", "MONATE").replace(
+        "vier", "VIER"
+    )
+
+
+def test_a_subtitle_of_many_lines_takes_linear_time() -> None:
+    """Quadratic time would be minutes."""
+    lines = "a b\n" * 60_000
+    document = read_subtitle_document(f"1\n{TIME}\n{lines}".encode(), "a.srt")
+    [segment] = document.segments
+    assert document.encode(segment, (" ".join(["x y"] * 60_000),)) == ("x y\n" * 60_000).strip().encode()

@@ -82,3 +82,14 @@ def test_a_file_in_other_languages_is_refused() -> None:
     assert read_tmx_document(document(), "a.tmx", LANGUAGES).segments == []
     with pytest.raises(TextError, match="line 1: <html> where <tmx> must be"):
         read_tmx_document(b"<html/>", "a.tmx", LANGUAGES)
+
+
+@pytest.mark.parametrize("tag", ['en-"x', "en-<x>", "en-a&b", "en-a\tb"])
+def test_the_language_tag_of_a_new_variant_is_escaped(tag: str) -> None:
+    """The tag of the other units is used, and a file may have any characters in it."""
+    written = tag.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;").replace("\t", "&#9;")
+    other = f'<@tu><@tuv xml:lang="de"><@seg>eins</@seg></@tuv><@tuv xml:lang="{written}"><@seg>x</@seg></@tuv></@tu>'
+    found, report = filled(read_tmx_document(document(other, unit("zwei")), "a.tmx", LANGUAGES), list)
+    assert report.translated == 1
+    tags = [variant.get("{http://www.w3.org/XML/1998/namespace}lang") for variant in find_all(parse(found), "tuv")]
+    assert tags == ["de", tag, "de-AT", tag]

@@ -13,7 +13,7 @@ from ibidem.cli.console import note, print_table, say, shown_progress
 from ibidem.wording import describe_value
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from ibidem.memory import Damage, Memory
 
@@ -22,13 +22,11 @@ _NAMES = {
     "combiner_fixed": "fixed combiner",
     "combiner_adaptive": "adaptive combiner",
     "combiner_contextual": "contextual combiner",
-    "recall": "recall@16",
-    "input_dimension": "from dimensions",
     "source_projection": "source vectors",
-    "removed_pairs": "removed pairs",
-    "removed_entries": "removed entries",
+    "unedited": "needing no edit",
 }
-_HIDDEN_INFO = ("size", "dimension")
+# Information that is shown in other words, or that is of use only to the program.
+_HIDDEN_INFO = ("size", "dimension", "input_dimension", "recall", "count", "from_memory", "removals")
 _LONGEST = 300
 _NOT_IN_BACKUP = "The backup does not have these files as they were; try another one"
 
@@ -42,7 +40,7 @@ def inspect(memory: options.MemoryPath, json: options.Json = False) -> None:
         print(json_module.dumps(describe(opened), indent=2, ensure_ascii=False))
         return
     print_summary(opened, json=False)
-    entries = max(_count_entries(opened), 1)
+    entries = max(count_entries(opened), 1)
     rows = [(name, f"{size:,}", f"{size / entries:.1f}") for name, size in opened.bytes_by_array().items()]
     print_table("Storage", rows, ("array", "bytes", "bytes per entry"), figures=True)
     for name, stage in opened.manifest.stages.items():
@@ -55,7 +53,7 @@ def inspect(memory: options.MemoryPath, json: options.Json = False) -> None:
 
 def verify(memory: options.MemoryPath, json: options.Json = False) -> None:
     """Check every byte of a memory against its checksums; exit code 1 and the file if one is damaged."""
-    from ibidem.memory import verify_folder
+    from ibidem.memory import Memory, verify_folder
 
     with shown_progress() as progress:
         manifest, damages = verify_folder(
@@ -68,7 +66,8 @@ def verify(memory: options.MemoryPath, json: options.Json = False) -> None:
             say(f"damaged: {damage.file}: {damage.reason}")
         note(f"`ibidem repair -m {memory}` mends what can be mended; give a backup with --from.")
     else:
-        say(f"{memory}: sound, {manifest.entries:,} entries in generation {manifest.generation}")
+        entries = count_entries(Memory.open(memory))
+        say(f"{memory}: sound, {entries:,} entries in generation {manifest.generation}")
     if damages:
         raise typer.Exit(1)
 
@@ -234,7 +233,7 @@ def print_summary(memory: Memory, *, json: bool) -> None:
         print(json_module.dumps(describe(memory), indent=2, ensure_ascii=False))
         return
     total = sum(memory.bytes_by_array().values())
-    entries = _count_entries(memory)
+    entries = count_entries(memory)
     rows = [
         ("model", memory.identity.name),
         ("pairs", f"{memory.active_pairs:,}{_in_journal(memory)}"),
@@ -251,15 +250,19 @@ def print_summary(memory: Memory, *, json: bool) -> None:
     print_table(str(memory.path), rows, ("memory", ""))
 
 
-def _count_entries(memory: Memory) -> int:
-    """Return the number of entries that are searched, with those of the journal."""
+def count_entries(memory: Memory) -> int:
+    """Return the number of entries that are searched, with those of the journal.
+
+    Args:
+        memory: The opened memory.
+    """
     return memory.entries + int(memory.tail.active_entries.sum()) - len(memory.excluded_entries())
 
 
 def _origin(memory: Memory, artefact: str) -> str:
-    """Return what is said first of an artefact: that the compactor is the general one of the model."""
+    """Return the beginning of the description of an artefact: whether the compactor is that of the model."""
     given = artefact == "compactor" and memory.manifest.stages.get("compact", {}).get("given")
-    return "general: " if given == "general" else ""
+    return "supplied with the model, " if given == "general" else ""
 
 
 def _in_journal(memory: Memory) -> str:
@@ -273,7 +276,7 @@ def _left_out(memory: Memory) -> str:
 
 
 def describe_artefact(info: Mapping[str, Any]) -> str:
-    """Describe an artefact: `IVF1024,SQ8, nprobe 32, recall@16 0.98`, or `k 8, weight 0.7`.
+    """Describe an artefact: `IVF1024,SQ8, nprobe 32, finds 98% of the 16 nearest keys`, or `k 8, weight 0.7`.
 
     Args:
         info: The information about the artefact in the manifest. Its kind or factory string and its numbers are shown.
@@ -281,10 +284,25 @@ def describe_artefact(info: Mapping[str, Any]) -> str:
     Examples:
         >>> describe_artefact({"kind": "fixed", "k": 8, "weight": 0.7})
         'fixed, k 8, weight 0.7'
+        >>> describe_artefact({"kind": "pca", "input_dimension": 512, "dimension": 96})
+        'pca, 512 dimensions reduced to 96'
     """
     figures = {
-        _NAMES.get(name, name): value
+        _NAMES.get(name, name.replace("_", " ")): value
         for name, value in info.items()
         if name not in _HIDDEN_INFO and isinstance(value, int | float)
     }
-    return ", ".join(filter(None, [str(info.get("factory", info.get("kind", ""))), describe_value(figures)]))
+    kind = str(info.get("factory", info.get("kind", "")))
+    return ", ".join(filter(None, [kind, describe_value(figures) if figures else "", *_phrases(info)])) or "stored"
+
+
+def _phrases(info: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the information about an artefact that a name and a number do not explain."""
+    if "count" in info:
+        yield describe_value(info["count"])
+    if "input_dimension" in info:
+        yield f"{info['input_dimension']:,} dimensions reduced to {info['dimension']:,}"
+    if isinstance(recall := info.get("recall"), int | float):
+        yield f"finds {100 * recall:.3g}% of the 16 nearest keys"
+    if "from_memory" in info:
+        yield f"trained on {'sentences of the memory' if info['from_memory'] else 'the dev set'}"

@@ -9,6 +9,7 @@ import typer
 
 from ibidem.cli import options
 from ibidem.cli.console import note, say, shown_progress
+from ibidem.cli.memories import count_entries
 from ibidem.errors import UsageError
 
 Url = Annotated[
@@ -84,4 +85,4 @@ def pull(
         print(json_module.dumps(row, indent=2))
     else:
         state = f"{transfer.bytes / 1e6:,.1f} MB received, verified" if changed else "up to date"
-        say(f"{memory}: generation {opened.generation}, {opened.entries:,} entries, {state}")
+        say(f"{memory}: generation {opened.generation}, {count_entries(opened):,} entries, {state}")

@@ -252,7 +252,8 @@ class _TbxReader:
         elif name in _LANGUAGES:
             self._side = None
         elif name in _CONCEPTS and self._terms[1]:
-            self.rows += (Row(self._line, source, tuple(dict.fromkeys(self._terms[1]))) for source in self._terms[0])
+            targets = tuple(dict.fromkeys(self._terms[1]))
+            self.rows += (Row(self._line, source, targets) for source in self._terms[0])
 
 
 def _read_tbx(content: bytes, name: str, languages: tuple[str, str]) -> list[Row]:

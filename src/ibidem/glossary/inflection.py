@@ -81,7 +81,11 @@ def forms_of_term(term: str, language: str, *, verb: bool = False) -> tuple[str,
     elif code == "de":
         words = re.split(r"(\s+)", term)
         choices = [[word] if not word.strip() else list(_german_word(word)) for word in words]
-        found.update(dict.fromkeys("".join(parts) for parts in product(*choices)) if len(words) < 6 else {})
+        # The forms of all words together can be hundreds of thousands, of which only the first are made.
+        for parts in product(*choices) if len(words) < 6 else ():
+            found["".join(parts)] = None
+            if len(found) == MAX_FORMS:
+                break
     return tuple(islice(found, MAX_FORMS))
 
 

@@ -361,6 +361,26 @@ def replace_file(path: Path, content: bytes) -> Digest:
     return digest
 
 
+def fill_file(path: Path, fill: Callable[[Path], None]) -> None:
+    """Write a file atomically and durably with a function that writes to a path.
+
+    Args:
+        path: The file; an existing one is replaced.
+        fill: Writes to the temporary path that it gets, and raises OSError where that fails.
+
+    Raises:
+        OSError: The write failed. The file has its old content, unless only the last sync failed.
+    """
+    temporary = temporary_path(path)
+    try:
+        fill(temporary)
+        with temporary.open("r+b") as file:  # Windows cannot sync a file that is open for reading only
+            os.fsync(file.fileno())
+        rename(temporary, path)
+    finally:
+        remove_file(temporary)
+
+
 def commit_file(temporary: Path, path: Path, done: str) -> None:
     """Rename a prepared file to its place, which commits a change.
 

@@ -88,7 +88,7 @@ def load_model(
     chosen, source_language, target_language, source_prefix = _choose(
         name, source_language, target_language, source_prefix
     )
-    folder = shipped_folder(chosen) or (Path(chosen) if Path(chosen).exists() else None)
+    folder = shipped_folder(chosen) or (Path(chosen) if _exists(chosen) else None)
     torch_device = resolve_device(device)
     if dtype not in (*_DTYPES, AUTO):
         raise UsageError(f"Unknown dtype '{dtype}': use one of {AUTO}, {', '.join(_DTYPES)}.")
@@ -124,7 +124,7 @@ def _choose(
     name: str | Path | None, source: str | None, target: str | None, prefix: str
 ) -> tuple[str, str | None, str | None, str]:
     """Return the name to load, which a memory stores, with the languages and the prefix of a known model."""
-    if name is not None and Path(name).exists():
+    if name is not None and _exists(name):
         # A memory may be opened from another working folder.
         return str(Path(name).resolve()), source, target, prefix
     if name is not None:
@@ -149,6 +149,16 @@ def _choose(
         target or known.target_language or None,
         prefix or known.source_prefix,
     )
+
+
+def _exists(name: str | Path) -> bool:
+    """Return whether a name is that of a folder; raises ModelError if this cannot be found out."""
+    try:
+        return Path(name).exists()
+    except OSError as error:
+        raise ModelError(
+            f"Cannot open the model '{str(name)[:80]}' ({error.strerror}): check the path and its permissions."
+        ) from error
 
 
 def resolve_device(device: str) -> torch.device:
@@ -201,7 +211,7 @@ def find_folder(name: str) -> Path:
     """
     if (folder := shipped_folder(name)) is not None:
         return folder
-    if Path(name).exists():
+    if _exists(name):
         return Path(name)
     with raise_model_error(name):
         return fetch(name)

@@ -275,7 +275,7 @@ def read_marian(
             read_weights(),
             lambda: load()[0],
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, SafetensorError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RuntimeError, SafetensorError):
         return None  # transformers reads it, or names what is wrong
     return None if network is None else (network, tokenizer)
 
@@ -297,6 +297,12 @@ def _is_usual(folder: Path, config: dict[str, Any], settings: dict[str, Any]) ->
 
 def _build(config: Any, generation: Any, weights: dict[str, Tensor], load: Callable[[], Any]) -> MarianNetwork | None:
     """Return the network with these weights; None where a name or a shape differs."""
+    # Before anything is made of these sizes: forged ones must not fill the memory.
+    shared = weights.get("model.shared.weight")
+    if shared is None or tuple(shared.shape) != (config.vocab_size, config.d_model):
+        return None
+    if config.encoder_layers + config.decoder_layers > len(weights):
+        return None
     with torch.device("meta"):
         network = MarianNetwork(config, generation, load)
     positions = _sinusoids(config.max_position_embeddings, config.d_model)
@@ -305,13 +311,12 @@ def _build(config: Any, generation: Any, weights: dict[str, Tensor], load: Calla
         **weights,
     }
     # The weight of the embeddings is stored once, under the name that comes first.
-    shared = given.get("model.shared.weight")
     tied = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight")
-    given.update({name: shared for name in tied if shared is not None and name not in given})
+    given.update({name: shared for name in tied if name not in given})
     expected = network.state_dict()
     if {*given} != {*expected} or any(given[name].shape != expected[name].shape for name in given):
         return None
-    if any(not torch.equal(given[name], given["model.shared.weight"]) for name in tied):
+    if any(not torch.equal(given[name], shared) for name in tied):
         return None
     network.load_state_dict(given, assign=True)
     network.tie()

@@ -108,7 +108,7 @@ def added_models() -> list[KnownModel]:
     """Return the models that the user added, in the order of adding.
 
     Raises:
-        UsageError: The file of the added models is damaged.
+        UsageError: The file of the added models is damaged or cannot be read.
     """
     file = registry_file()
     try:
@@ -125,6 +125,11 @@ def added_models() -> list[KnownModel]:
         ]
     except FileNotFoundError:
         return []
+    except OSError as error:
+        raise UsageError(
+            f"The list of added models {file} cannot be read ({error.strerror}): check its permissions, or name "
+            f"another file in the environment variable {_FILE_VARIABLE}."
+        ) from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise UsageError(
             f"{file} is not a list of models: delete it, and add the models again with `ibidem model add`."

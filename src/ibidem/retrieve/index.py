@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from ibidem.errors import MemoryFolderError, UsageError
+from ibidem.memory.files import fill_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -153,19 +153,13 @@ def write_file(target: Path, write: Callable[[Path], None]) -> None:
     Raises:
         MemoryFolderError: The file cannot be written.
     """
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        write(temporary)
-        _sync(temporary)
-        temporary.replace(target)
-        _sync(target.parent)
+        fill_file(target, write)
     except OSError as error:
         raise MemoryFolderError(
             f"The index could not be written to {target}: {error}. See that the folder exists and has space, "
             "then run `ibidem index` again."
         ) from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def check_shape(what: str, size: int, dimension: int, keys: Keys) -> None:
@@ -185,12 +179,3 @@ def check_shape(what: str, size: int, dimension: int, keys: Keys) -> None:
             f"The {what} has {size} keys of {dimension} dimensions, but the memory has {keys.size} of "
             f"{keys.dimension}. {REBUILD}."
         )
-
-
-def _sync(path: Path) -> None:
-    """Flush a file, or the names in a folder, to the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -200,7 +200,7 @@ def _read(document: str, ignored: frozenset[str] = frozenset()) -> Iterator[Part
 def _end_of_element(document: str, name: str, place: int) -> int:
     """Return the end of the element that started before `place`, or of the document if it is not closed."""
     depth = 1
-    for found in re.compile(rf"<(/?){re.escape(name)}\b[^<>]*(/?)>", re.IGNORECASE).finditer(document, place):
+    for found in re.compile(rf"<(/?){re.escape(name)}\b[^<>]*?(/?)>", re.IGNORECASE).finditer(document, place):
         depth += -1 if found[1] else 0 if found[2] else 1
         if depth == 0:
             return found.end()

@@ -76,6 +76,7 @@ class _Text:
         width: The length of the longest line, 0 if there is only one.
         prefix: The beginning of the second line, such as `> `.
         hard_break: The mark of a line break that is kept, at the end of a line.
+        is_cell: Whether it is a cell of a table.
     """
 
     start: int
@@ -85,6 +86,7 @@ class _Text:
     width: int
     prefix: str
     hard_break: str
+    is_cell: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,8 @@ class _Encoder:
         """Escape characters that could begin or end emphasis, and others that the source has only with an escape."""
         escaped = [one for one in "\\`[<" if one not in self.text.literal]
         text = re.sub(f"[{re.escape(''.join(escaped))}]", r"\\\g<0>", text) if escaped else text
-        return _EMPHASIS.sub(r"\\\g<0>", text)
+        text = _EMPHASIS.sub(r"\\\g<0>", text)
+        return text.replace("|", "\\|") if self.text.is_cell else text
 
     def _wrap(self, written: Sequence[str], is_code: Sequence[bool]) -> list[str]:
         """Break lines at spaces of the text where the next word does not begin a block."""
@@ -154,12 +157,16 @@ def _find_texts(text: str) -> Iterator[_Text]:
     body = "\n".join(["" if number < first_line else line for number, line in enumerate(lines)])
     labels = environment.setdefault("references", {})
     columns: dict[int, int] = {}
+    is_cell = False
     for token in parser.parse(body, environment):
         if token.type != "inline" or token.map is None:
+            is_cell = token.type in ("th_open", "td_open")
             continue
-        places = _locate(token.content.split("\n"), token.map[0], lines, columns)
+        # In a cell, a `|` that is text is escaped, also in code.
+        content = token.content.replace("|", "\\|") if is_cell else token.content
+        places = _locate(content.split("\n"), token.map[0], lines, columns)
         if places:
-            yield _read_text(places, lines, starts, labels)
+            yield _read_text(places, lines, starts, labels, is_cell=is_cell)
 
 
 def _split_lines(text: str) -> tuple[list[str], list[int]]:
@@ -193,7 +200,9 @@ def _locate(content: Sequence[str], first: int, lines: Sequence[str], columns: d
     return places
 
 
-def _read_text(places: Sequence[_Place], lines: Sequence[str], starts: Sequence[int], labels: dict[str, Any]) -> _Text:
+def _read_text(
+    places: Sequence[_Place], lines: Sequence[str], starts: Sequence[int], labels: dict[str, Any], *, is_cell: bool
+) -> _Text:
     parts: list[str] = []
     for number, place in enumerate(places):
         part = lines[place.line][place.start : place.end]
@@ -207,7 +216,9 @@ def _read_text(places: Sequence[_Place], lines: Sequence[str], starts: Sequence[
     scanner.scan()
     width = max(place.end for place in places) if len(places) > 1 else 0
     start, end = starts[places[0].line] + places[0].start, starts[places[-1].line] + places[-1].end
-    return _Text(start, end, scanner.finish(), scanner.literal, min(width, _MAX_WIDTH), prefix, scanner.hard_break)
+    pieces = scanner.finish()
+    width = min(width, _MAX_WIDTH)
+    return _Text(start, end, pieces, scanner.literal, width, prefix, scanner.hard_break, is_cell)
 
 
 @dataclass(slots=True)

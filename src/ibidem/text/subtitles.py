@@ -58,7 +58,10 @@ def read_subtitle_document(data: bytes, name: str) -> Document:
 
 
 def _find_cues(text: str) -> Iterator[list[tuple[int, str]]]:
-    """Yield the lines of the text of each subtitle, each with its place."""
+    """Yield the lines of the text of each subtitle, each with its place.
+
+    Where no blank line ends a subtitle, the next one begins with its number or its time.
+    """
     place = 0
     timed = skipped = False
     lines: list[tuple[int, str]] = []
@@ -70,7 +73,12 @@ def _find_cues(text: str) -> Iterator[list[tuple[int, str]]]:
             timed = skipped = False
             lines = []
         elif _TIMING.match(line):
+            if lines and lines[-1][1].strip().isdecimal():
+                lines.pop()
+            if lines and not skipped:
+                yield lines
             timed = True
+            lines = []
         elif timed:
             lines.append((place, line))
         elif line.startswith(_SKIPPED):
@@ -118,13 +126,15 @@ def _escape(text: str, is_vtt: bool) -> str:
 def _break(text: str, count: int) -> list[str]:
     """Break a text into lines of similar length, without breaking a code."""
     words = re.findall(r"(?:<[^<>]*>|\{[^{}]*\}|\S)+", text)
+    rest = sum(map(len, words)) + len(words)
     lines: list[str] = []
+    end = 0
     for left in range(count, 0, -1):
-        width = (sum(map(len, words)) + len(words)) / left
-        line: list[str] = []
-        size = 0.0
-        while words and (left == 1 or not line or size + len(words[0]) / 2 <= width):
-            size += len(words[0]) + 1
-            line.append(words.pop(0))
-        lines.append(" ".join(line))
+        width = rest / left
+        start, size = end, 0
+        while end < len(words) and (left == 1 or end == start or size + len(words[end]) / 2 <= width):
+            size += len(words[end]) + 1
+            end += 1
+        rest -= size
+        lines.append(" ".join(words[start:end]))
     return lines

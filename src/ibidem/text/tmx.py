@@ -17,7 +17,7 @@ from ibidem.text.inline import Role, is_blank, plain_text
 from ibidem.text.markup import Element, InlineSyntax, XmlFile, name_of, open_and_close, read_content, sibling_tag
 from ibidem.text.pair import Dropped, PairWriter, Unit
 from ibidem.text.stream import BLOCK_BYTES, MAX_ATTRIBUTES, MAX_DEPTH, MAX_TEXT
-from ibidem.text.xml import LANGUAGE, UNFIT, Kind, XmlParser, escape, read_tokens
+from ibidem.text.xml import LANGUAGE, UNFIT, Kind, XmlParser, escape, escape_value, read_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -237,7 +237,7 @@ def _add_variant(number: int, variant: Element, segment: Element, xml: XmlFile, 
     """Return the edit that adds a `<tuv>` after that of the source, with the same indentation."""
     tag = sibling_tag(xml.tag(variant.opening), "tuv")
     attribute = LANGUAGE if LANGUAGE in variant.attributes else "lang"
-    opening = f'{tag.removesuffix(">")} {attribute}="{language}" creationtool="ibidem">'
+    opening = f'{tag.removesuffix(">")} {attribute}="{escape_value(language)}" creationtool="ibidem">'
     seg_opening, seg_closing = open_and_close(sibling_tag(xml.tag(segment.opening), "seg"))
     before = xml.indent(*variant.gap()) + opening + xml.indent(*segment.gap()) + seg_opening
     after = seg_closing + xml.indent(segment.closing.end, variant.closing.start) + f"</{name_of(tag)}>"

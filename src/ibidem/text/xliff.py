@@ -37,7 +37,7 @@ from ibidem.text.markup import (
 )
 from ibidem.text.pair import Dropped, Unit
 from ibidem.text.stream import BLOCK_BYTES
-from ibidem.text.xml import LANGUAGE, SPACE, Kind, escape, parse_tokens, read_tokens
+from ibidem.text.xml import LANGUAGE, SPACE, Kind, escape_value, parse_tokens, read_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -403,14 +403,10 @@ def _write_confidence_1(
     """Encode an `<alt-trans>` with the confidence of a translation."""
     tag = sibling_tag(source_tag, "alt-trans")
     for name, value in {"mid": mid, "match-quality": f"{_percent(confidence)}%", "origin": _ORIGIN}.items():
-        tag = set_attribute(tag, name, None if value is None else _escape_value(value))
+        tag = set_attribute(tag, name, None if value is None else escape_value(value))
     opening, closing = open_and_close(tag)
     inner, inner_closing = open_and_close(sibling_tag(source_tag, "target"))
     return xml.encode(f"{indent}{opening}{inner}") + xml.encode_pieces(pieces) + xml.encode(f"{inner_closing}{closing}")
-
-
-def _escape_value(value: str) -> str:
-    return escape(value).replace('"', "&quot;")
 
 
 def _percent(confidence: float) -> int:
@@ -507,7 +503,7 @@ def _write_confidence_2(
         opening, closing = open_and_close(sibling_tag(source_tag, name))
         texts += [xml.encode(opening), xml.encode_pieces((text,)), xml.encode(closing)]
     match = (
-        f'<mtc:match xmlns:mtc="{_MATCHES}" ref="#{_escape_value(id)}" type="mt" origin="{_ORIGIN}" '
+        f'<mtc:match xmlns:mtc="{_MATCHES}" ref="#{escape_value(id)}" type="mt" origin="{_ORIGIN}" '
         f'matchQuality="{_percent(confidence)}">'
     )
     return b"".join([xml.encode(match), *texts, xml.encode("</mtc:match>")])

@@ -327,3 +327,19 @@ def escape(text: str, newline: str = "\n") -> str:
         raise ValueError(f"XML cannot contain the character U+{ord(unfit[0]):04X}")
     escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("\r", "&#13;")
     return escaped.replace("\n", newline)
+
+
+def escape_value(text: str) -> str:
+    """Escape a text for the value of an attribute in double quotes.
+
+    Args:
+        text: The text.
+
+    Raises:
+        ValueError: If XML cannot contain one of its characters.
+
+    Examples:
+        >>> escape_value('a "b" & c')
+        'a &quot;b&quot; &amp; c'
+    """
+    return escape(text, "&#10;").replace("\t", "&#9;").replace('"', "&quot;")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ibidem.errors import TextError
+from ibidem.text.inline import plain_text
 from ibidem.text.office import read_odt_document
 
 from ..samples import filled, parse
@@ -32,6 +33,18 @@ def test_spans_links_and_spaces() -> None:
     assert translated(text, backwards) == moved
     spaced = '<text:h>a<text:s text:c="2"/>b<text:tab/>c<text:line-break/>d</text:h>'
     assert translated(spaced) == "<text:h>A <text:s/>B<text:tab/>C<text:line-break/>D</text:h>"
+
+
+def test_white_space_is_as_it_is_shown() -> None:
+    """A space at the beginning of a paragraph is shown only as an element, and line breaks are shown as one space."""
+    indented = '<text:p><text:s text:c="3"/>ein wort</text:p>'
+    assert translated(indented) == f"<text:p>{3 * '<text:s/>'}EIN WORT</text:p>"
+    spanned = '<text:p><text:span><text:s text:c="2"/>ein</text:span> wort</text:p>'
+    assert translated(spanned) == "<text:p><text:span><text:s/><text:s/>EIN</text:span> WORT</text:p>"
+    wrapped = "<text:p>\n  ein\n  <text:span>\n  wort</text:span>\n\t<text:span>mehr</text:span>\n</text:p>"
+    assert translated(wrapped) == "<text:p>\nEIN <text:span>WORT</text:span> <text:span>MEHR</text:span> </text:p>"
+    document = read_odt_document(odt("<text:p>\n 10\u00a0km\n &amp;\n mehr</text:p>"), "a.odt")
+    assert [plain_text(segment.source) for segment in document.segments] == ["10\u00a0km & mehr"]
 
 
 def test_notes_and_lists() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -25,6 +27,8 @@ _PAIRS = (f"{_TEXT} span", f"{_TEXT} a", f"{_TEXT} meta")
 _SPACES, _TAB, _BREAK = f"{_TEXT} s", f"{_TEXT} tab", f"{_TEXT} line-break"
 _MAX_SPACES = 1_000
 _IGNORED = f"{_TEXT} soft-page-break"
+# The white space that OpenDocument collapses; a no-break space is text.
+_WHITE_SPACE = re.compile(r"[ \t\r\n]+")
 
 
 def read_odt_document(data: bytes, name: str) -> Document:
@@ -77,22 +81,27 @@ def _add_paragraph(paragraph: Element, xml: XmlFile, builder: PackageBuilder, ed
     tag = xml.tag(paragraph.opening)
     prefix = tag[1 : tag.index(":") + 1] if ":" in tag.partition(" ")[0] else ""
 
-    def encode(pieces: Pieces) -> bytes:
-        return xml.encode("".join(_write(piece, prefix) for piece in pieces))
+    def encode(pieces: Pieces, *, is_first: bool) -> bytes:
+        written = []
+        for piece in pieces:
+            written.append(_write(piece, prefix, at_start=is_first))
+            is_first = is_first and isinstance(piece, Code) and piece.role != Role.SINGLE
+        return xml.encode("".join(written))
 
-    for start, end, pieces in _read_texts(paragraph, xml):
-        builder.replace(xml.data, (start, end), pieces, paragraph.line, encode, edits=edits, place=place)
+    for start, end, pieces, is_first in _read_texts(paragraph, xml):
+        write = partial(encode, is_first=is_first)
+        builder.replace(xml.data, (start, end), pieces, paragraph.line, write, edits=edits, place=place)
 
 
-def _read_texts(paragraph: Element, xml: XmlFile) -> Iterator[tuple[int, int, Pieces]]:
-    """Yield the positions and the pieces of the texts of a paragraph."""
+def _read_texts(paragraph: Element, xml: XmlFile) -> Iterator[tuple[int, int, Pieces, bool]]:
+    """Yield the positions and the pieces of the texts of a paragraph, and whether the paragraph begins with them."""
     reader = _TextReader(xml)
     tokens, ends = paragraph.tree.tokens, paragraph.tree.ends
     index, last = paragraph.index + 1, ends[paragraph.index]
     while index < last:
         token = tokens[index]
         if token.kind == Kind.TEXT:
-            reader.add(" ".join(f".{token.text}.".split())[1:-1], token)
+            reader.add_text(token)
         elif token.kind == Kind.START and token.name in _PAIRS and token.end < tokens[ends[index]].end:
             if any(_is_paragraph(one) for one in tokens[index : ends[index]]):
                 yield from reader.finish()
@@ -122,6 +131,8 @@ class _TextReader:
         self.opened: list[str] = []
         self._pieces: list[str | Code] = []
         self._start = self._end = 0
+        # Whether white space is ignored here: at the beginning of the paragraph, and after other white space.
+        self._after_space = self._is_first = True
         self._pairs = count()
 
     def add(self, piece: str | Code, first: Token, last: Token | None = None) -> None:
@@ -130,7 +141,16 @@ class _TextReader:
         self._end = (last or first).end
         self._pieces.append(piece)
 
+    def add_text(self, token: Token) -> None:
+        text = _WHITE_SPACE.sub(" ", token.text)
+        if self._after_space:
+            text = text.removeprefix(" ")
+        if text:
+            self.add(text, token)
+            self._after_space = text.endswith(" ")
+
     def add_element(self, token: Token, closing: Token) -> None:
+        self._after_space = self._after_space and token.name == _IGNORED
         if token.name == _SPACES:
             given = next((value for name, value in token.attributes.items() if name.endswith(":c")), "1")
             number = int(given) if given.isdecimal() and len(given) < 5 else 1
@@ -149,19 +169,20 @@ class _TextReader:
     def close(self, token: Token) -> None:
         self.add(Code(self.xml.tag(token), Role.CLOSE, self.opened.pop()), token)
 
-    def finish(self) -> Iterator[tuple[int, int, Pieces]]:
+    def finish(self) -> Iterator[tuple[int, int, Pieces, bool]]:
         """Yield the text that was collected, unless a tag in it is not closed."""
         if self._pieces and not self.opened:
-            yield self._start, self._end, tuple(self._pieces)
+            yield self._start, self._end, tuple(self._pieces), self._is_first
         self._pieces, self.opened = [], []
+        self._after_space = self._is_first = False
 
 
-def _write(piece: str | Code, prefix: str) -> str:
+def _write(piece: str | Code, prefix: str, *, at_start: bool) -> str:
     """Write a piece; white space that OpenDocument would collapse becomes elements."""
     if isinstance(piece, Code):
         return piece.text
     written = []
-    space = False
+    space = at_start
     for character in piece:
         if character == "\t":
             written.append(f"<{prefix}tab/>")
