@@ -20,6 +20,7 @@ from ibidem.memory.edit import Edit
 from ibidem.memory.files import (
     TEMPORARY,
     Damage,
+    fill_file,
     link_file,
     make_directory,
     remove_file,
@@ -116,6 +117,7 @@ __all__ = [
     "count_sources",
     "encode_document",
     "encode_view",
+    "fill_file",
     "find_matches",
     "has_similar_source",
     "has_valid_checksum",

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ibidem.errors import MemoryFolderError, UsageError
-from ibidem.memory.files import fill_file
+from ibidem.memory import fill_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
