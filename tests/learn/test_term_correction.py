@@ -71,7 +71,7 @@ def test_a_new_memory_is_in_the_general_space(
     assert isinstance(translator.loaded_memories[0].scorer, MemoryScorer)
     assert is_general(writer.memory, shipped)
     print_summary(writer.memory, json=False)
-    assert "general: pca, from dimensions 512" in capsys.readouterr().out
+    assert "supplied with the model, pca, 512 dimensions reduced to 96" in capsys.readouterr().out
     monkeypatch.setattr(loaded_memory, "EXACT_BELOW", 1)
     memory = writer.memory.sealed()
     assert (memory.layout.keys, memory.layout.compact) == (False, 96)

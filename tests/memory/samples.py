@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -200,15 +201,20 @@ def rewrite(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
 
 
 def main(path: Path, task: str) -> None:
-    """Append samples until killed ("append"), or hold the lock until killed ("hold"); print each step."""
+    """Append samples until killed ("append", or "append slowly"), or hold the lock ("hold"); print each step.
+
+    With pauses, a memory stays small enough to be copied between two commits, however long the test takes.
+    """
     with Memory.open(path).edit() as edit:
         print("ready", flush=True)
-        while task == "append":
+        while task != "hold":
             number = len(edit.memory.manifest.segments) + 1
             edit.append_segment(sample(number))
             edit.put_artefact("index", "bin", b"index %d" % number, {"segments": number})
             edit.commit()
             print(number, flush=True)
+            if task == "append slowly":
+                time.sleep(0.02 * number)
         sys.stdin.read()
 
 

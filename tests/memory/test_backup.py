@@ -79,7 +79,7 @@ def test_backup_of_a_backup_restores_a_lost_memory(full: Path, tmp_path: Path) -
 
 def test_backup_while_another_process_commits(path: Path, tmp_path: Path) -> None:
     """Each copy holds a whole prefix of the other process's commits, at least those before the backup started."""
-    command = [sys.executable, samples.__file__, str(path), "append"]
+    command = [sys.executable, samples.__file__, str(path), "append slowly"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
         assert writer.stdout is not None
         assert writer.stdout.readline() == b"ready\n"
