@@ -287,7 +287,7 @@ def test_renaming_while_others_translate_and_learn(tiny: Any, store: Path) -> No
 
 
 def test_a_memory_that_another_server_moves_away(managed: Client, tiny: Any, store: Path) -> None:
-    """The other server has it no more, also if nobody lists the memories there."""
+    """The other server does not have it any more, also before it lists its memories."""
     managed.post("/memories", {"name": "team"})
     with running(make_service(make_translator(tiny, None), replace(OPEN, memories=store))) as url:
         other = Client(url)

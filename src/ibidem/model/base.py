@@ -140,7 +140,7 @@ class BaseModel:
                 if isinstance(self._network, MarianNetwork):  # no other thread was faster
                     weight = self._projection.weight
                     loaded = self._network.load().to(weight.device, weight.dtype)
-                    # The projection first: whoever finds the network uses it with its own projection.
+                    # The projection first: another thread that finds the network uses its projection.
                     self._projection = _output_projection(loaded)
                     self._network = loaded.eval().requires_grad_(False)
         return self._network
